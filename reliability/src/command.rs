@@ -25,14 +25,14 @@ pub struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Carry runs out, each from a seed of its own, and check them.
+    /// Carry out runs, each from its own seed, and check them.
     ///
     /// A run that finds something leaves its folder, BACKEND-SEED: the calls
     /// (history-*.jsonl, times of the monotonic clock), the faults, what was
     /// violated and by which calls, and all logs. Exits with 1 if a promise was
     /// broken, or a run could not be carried out.
     Run {
-        /// What keeps the locks.
+        /// The backend.
         #[arg(long)]
         backend: Backend,
         #[command(flatten)]
@@ -40,24 +40,24 @@ enum Verb {
         /// How many runs, of some 12 to 30 s each.
         #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
         runs: u64,
-        /// The seed of the first; the next ones count up. At random if absent.
+        /// The seed of the first run; the next ones count up. Random if absent.
         #[arg(long)]
         seed: Option<u64>,
-        /// Keep the folders of runs without violations too.
+        /// Also keep the folders of runs without violations.
         #[arg(long)]
         keep: bool,
     },
-    /// Check once more what a run left in its folder.
+    /// Check a run again from its folder.
     Check {
         /// The folder, BACKEND-SEED: of a run that found something, or with
         /// `run --keep`.
         folder: PathBuf,
     },
-    /// Carry runs out until one finds something, and say how many operations
-    /// that took. Meant for a leasehold with a planted defect: exits with 0 if
-    /// something was found.
+    /// Carry out runs until one finds a violation, and print how many
+    /// operations that took. For a leasehold with a planted defect: exits with
+    /// 0 if a violation was found.
     Hunt {
-        /// What keeps the locks.
+        /// The backend.
         #[arg(long)]
         backend: Backend,
         #[command(flatten)]
@@ -65,25 +65,25 @@ enum Verb {
         /// How many runs at most.
         #[arg(long, default_value_t = 20, value_parser = value_parser!(u64).range(1..))]
         runs: u64,
-        /// The seed of the first; the next ones count up.
+        /// The seed of the first run; the next ones count up.
         #[arg(long, default_value_t = 1)]
         seed: u64,
     },
-    /// Go on with runs for a while over the same leasehold processes, on all
-    /// backends in turn, and say how those have grown.
+    /// Run rounds for a while over the same leasehold processes, on all
+    /// backends in turn, and print how those have grown.
     ///
     /// Exits with 1 if a promise was broken, or if a process takes more than
     /// twice the memory that it took after the first round and 8 MiB, or 8
     /// descriptors more. Faults that end leasehold are left out. A round cannot
-    /// be repeated alone: it hangs on those before it.
+    /// be repeated alone: it depends on earlier ones.
     Soak {
         /// For how many minutes.
         #[arg(long)]
         minutes: f64,
-        /// What keeps the locks; may be repeated. All if absent.
+        /// A backend; may be repeated. All if absent.
         #[arg(long = "backend")]
         backends: Vec<Backend>,
-        /// What all choices follow from. At random if absent.
+        /// The seed of all choices. Random if absent.
         #[arg(long)]
         seed: Option<u64>,
         #[command(flatten)]
@@ -92,10 +92,10 @@ enum Verb {
     /// Increment and read a register in many processes that are suspended and killed:
     /// with tokens checked no update is lost, and no reader sees half of a change.
     Register {
-        /// What keeps the locks.
+        /// The backend.
         #[arg(long, default_value = "memory")]
         backend: Backend,
-        /// What all choices follow from. At random if absent.
+        /// The seed of all choices. Random if absent.
         #[arg(long)]
         seed: Option<u64>,
         /// Show step by step the update that is lost without the check when a
@@ -113,7 +113,7 @@ enum Verb {
     Client(client::Settings),
 }
 
-/// What is run.
+/// The parameters of the runs.
 #[derive(Clone, Debug, clap::Args)]
 struct Workload {
     /// The leasehold binary; the one beside this program if absent.
@@ -137,17 +137,18 @@ struct Workload {
     /// For how long faults are injected in each run.
     #[arg(long, default_value_t = 4.0)]
     seconds: f64,
-    /// For how long the clients go on after the last fault. 1.5 if absent; 4 on
-    /// etcd, where less would show the order of hardly any two waits.
+    /// How many seconds the clients continue after the last fault. 1.5 if
+    /// absent; 4 on etcd, where few pairs of waits would have a certain order
+    /// with less.
     #[arg(long)]
     calm_seconds: Option<f64>,
-    /// A fault that is left out, by its name; may be repeated.
+    /// The name of a fault to leave out; may be repeated.
     #[arg(long)]
     without: Vec<String>,
-    /// What the clients are at in every run; drawn from its seed if absent.
+    /// The situation of the clients in every run; drawn from the seed if absent.
     #[arg(long)]
     situation: Option<Situation>,
-    /// Where the runs' folders are made.
+    /// Where the folders of runs are created.
     #[arg(long, default_value = "target/reliability")]
     folder: PathBuf,
 }
@@ -169,7 +170,7 @@ impl Workload {
             .chain(CLIENT_FAULTS.iter().chain(CROWD_FAULTS).copied())
             .collect();
         for name in &self.without {
-            // Of another backend in a soak of several.
+            // The fault may be of another backend in a soak of several.
             let known = Backend::ALL.iter().any(|of| {
                 faults::catalogue(*of).contains(&&**name)
                     || faults::of_fronts(*of).any(|fault| fault == name)
@@ -205,7 +206,7 @@ impl Workload {
 }
 
 impl Command {
-    /// Does what it says; the exit code.
+    /// Runs the command. Returns the exit code.
     pub async fn carry_out(self) -> anyhow::Result<i32> {
         match self.verb {
             Verb::Run { backend, workload, runs, seed, keep } => {

@@ -1,15 +1,15 @@
 //! Checked histories under faults: many clients use leasehold's processes on a
 //! real backend while faults are injected, every call is recorded, and the
-//! record is held to what leasehold promises.
+//! record is checked against leasehold's promises.
 //!
 //! - [`world`]: the servers and the leasehold processes of one run.
-//! - [`faults`]: what is done to them, chosen from a seed.
+//! - [`faults`]: faults, chosen from a seed.
 //! - [`client`]: the client processes that use them.
-//! - [`history`]: what was asked and what came of it.
-//! - [`check`]: holds a history to the promises.
-//! - [`watch`]: watches the locks of a run, and compares what is told with a list.
-//! - [`register`]: what fencing tokens are for, in numbers.
-//! - [`run`]: all of it together, once or many times.
+//! - [`history`]: recorded calls and their outcomes.
+//! - [`check`]: checks a history against the promises.
+//! - [`watch`]: watches the locks of a run, and compares its events with a list.
+//! - [`register`]: a demonstration of fencing tokens, in numbers.
+//! - [`run`]: everything together, once or many times.
 //! - [`command`]: the command line.
 
 pub mod check;

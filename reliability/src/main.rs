@@ -12,6 +12,6 @@ async fn main() {
             2
         }
     };
-    // Not by returning: standard input may still be read from.
+    // Not by returning, because a thread may still read standard input.
     std::process::exit(code);
 }

@@ -1,4 +1,4 @@
-//! Client processes do what their role says.
+//! Client processes follow their roles.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -58,7 +58,7 @@ impl Clients {
         Self { world, child, folder, _logs: logs }
     }
 
-    /// Returns once this is so, and all clients have ended their last calls.
+    /// Returns once the condition is true and all clients have ended their last calls.
     async fn until(mut self, what: &str, is_so: impl Fn(&[Operation]) -> bool) {
         eventually(SOON, what, async || {
             let operations = recorded(self.folder.path())?;
@@ -79,7 +79,7 @@ fn recorded(folder: &Path) -> anyhow::Result<Vec<Operation>> {
     read_folder(folder)
 }
 
-/// The calls with one lock ID, by it, those that were granted it included.
+/// The calls by lock ID, including those that were granted it.
 fn by_lock_id(operations: &[Operation]) -> BTreeMap<&str, Vec<&Operation>> {
     let mut by_id: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
     for operation in operations {
@@ -160,7 +160,7 @@ async fn keepers_renew_what_they_hold_each_third_of_its_ttl() {
         .until(
             "grants are renewed four times in a row, a third of the TTL apart",
             |operations| {
-                // On a busy machine many renewals are late, so ten grants must do.
+                // On a busy machine many renewals are late, so ten grants must suffice.
                 let apart_ns = 800_000_000..1_400_000_000;
                 let by_id = by_lock_id(operations);
                 let kept = by_id.values().filter(|calls| {
@@ -284,7 +284,7 @@ async fn foreign_clients_lock_in_redis_and_unlock_what_leasehold_granted() {
 
 #[tokio::test]
 async fn clients_of_fronts_lock_as_each_library_does() {
-    // A client each; the clients are dealt out over the libraries.
+    // One client for each library.
     let libraries = 7;
     let clients = Clients::start(Role::Front, libraries, &[]).await;
     clients

@@ -1,9 +1,8 @@
-//! A bounded share of the checked histories: on each backend, random clients
-//! under random faults keep every promise. `make reliability` does it for as
-//! long as one likes.
+//! A bounded share of the checked histories: on each backend, every promise
+//! holds for random clients under random faults. `make reliability` runs more.
 
 #![allow(clippy::unwrap_used, reason = "a failed step of a test is a failed test")]
-#![allow(clippy::print_stdout, reason = "what was done is told, with its seed")]
+#![allow(clippy::print_stdout, reason = "the runs are printed with their seeds")]
 
 use std::{
     path::{Path, PathBuf},
@@ -17,16 +16,16 @@ use leasehold_reliability::{
 };
 use tokio::sync::{Mutex, MutexGuard};
 
-/// Each of these takes the whole machine.
+/// Each test needs the whole machine.
 static MACHINE: Mutex<()> = Mutex::const_new(());
 
 async fn alone() -> MutexGuard<'static, ()> {
     MACHINE.lock().await
 }
 
-/// Faults after which docs/reliability.md and docs/guarantees.md tell of findings
-/// that etcd seems to be to blame for, or that are not explained yet: `make
-/// reliability` has them, a test that must pass each time has not.
+/// Faults with findings, documented in docs/reliability.md and
+/// docs/guarantees.md, that etcd seems to cause or that are not explained yet.
+/// `make reliability` has them; a test that must always pass does not.
 fn left_out(backend: Backend) -> &'static [&'static str] {
     match backend {
         Backend::Memory => &[],
@@ -48,13 +47,13 @@ fn settings(backend: Backend) -> Settings {
         faults_for: Duration::from_secs(4),
         calm_for: Duration::from_millis(1_000),
         without: left_out(backend).iter().map(|name| (*name).to_owned()).collect(),
-        // The others take longer, and come with `make reliability`.
+        // The others take longer, and are in `make reliability`.
         situation: Some(Situation::Usual),
         folder: Path::new(env!("CARGO_TARGET_TMPDIR")).join("histories"),
     }
 }
 
-/// The seed is another one each time, so that what is rare is found one day;
+/// A new seed each time, so that rare defects are found eventually;
 /// `RELIABILITY_SEED` repeats one.
 fn seed() -> u64 {
     let named = std::env::var("RELIABILITY_SEED").ok().and_then(|seed| seed.parse().ok());

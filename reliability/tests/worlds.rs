@@ -1,4 +1,4 @@
-//! Worlds that start, are done things to, heal and stop.
+//! Worlds that start, have faults, heal and stop.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -40,7 +40,7 @@ async fn a_world_on_etcd_serves_and_leaves_nothing() {
     starts_serves_and_leaves_nothing(Backend::Etcd).await;
 }
 
-/// A front has a port of its own at each start, and its clients one address.
+/// A front has another port after each start, and its clients one address.
 #[tokio::test]
 async fn clients_reach_a_front_after_its_restart() {
     let (mut world, _folder) = World::with_fronts(Backend::Redis, 1, 1).await.unwrap();

@@ -1,7 +1,7 @@
-//! Scripted worst cases: the fault comes at the very moment that hurts.
+//! Scripted worst cases: the fault comes at the worst moment.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
-#![allow(clippy::print_stdout, reason = "what could not be looked at is told")]
+#![allow(clippy::print_stdout, reason = "skipped checks are printed")]
 
 use std::{path::Path, time::Duration};
 
@@ -20,13 +20,13 @@ use leasehold_testkit::{
 use tokio::{task::JoinSet, time::timeout};
 use tonic::Status;
 
-/// Ample for what takes seconds.
+/// Ample time for steps that take seconds.
 const SOON: Duration = Duration::from_secs(20);
-/// Longer than any wait here ought to take.
+/// Longer than any wait here should take.
 const WAIT: Duration = Duration::from_secs(40);
 /// How long the lease of a probe's lock lasts.
 const LEASE: Duration = Duration::from_secs(3);
-/// Whoever is at the lock in the meantime is not in anybody's way.
+/// A short wait, which delays nobody.
 const PASSING: Duration = Duration::from_millis(300);
 
 async fn probes(world: &World) -> Vec<Probe> {
@@ -65,7 +65,7 @@ fn waiters(
         let probe = probes[number % probes.len()].clone();
         waits.spawn(async move {
             let (lock_id, token) = probe.lock(resource, WAIT).await?;
-            // What is unlocked without an answer is unlocked again, or expires.
+            // An unlock without an answer is repeated, or the grant expires.
             let _ = probe.unlock(resource, &lock_id).await;
             Ok(token)
         });
@@ -73,7 +73,7 @@ fn waiters(
     waits
 }
 
-/// Their tokens, which all differ.
+/// Checks that all are served, with different tokens.
 async fn all_served(waits: JoinSet<Result<i64, Status>>, count: usize) {
     let ends = waits.join_all().await;
     let failed: Vec<String> =
@@ -85,7 +85,7 @@ async fn all_served(waits: JoinSet<Result<i64, Status>>, count: usize) {
     assert_eq!(tokens.len(), count, "a token was given twice");
 }
 
-/// Returns when a short wait of ours has stood in line behind the others.
+/// Returns once a short wait of the test was in the queue behind the others.
 async fn queued(probe: &Probe, resource: &str) {
     eventually(SOON, "a wait ends in the queue", async || {
         // On a busy machine its answer may come too late for its caller.
@@ -111,7 +111,7 @@ async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
     probe.unlock("held-then", &lock_id).await.unwrap();
     restored(&mut world, &snapshot).await;
     eventually(SOON, "the grant of the snapshot has ended", async || {
-        // Busy all the while, so that a lease that was kept is used.
+        // Busy all the time, so that a kept lease is used.
         probe.cycle().await?;
         let (lock_id, _) = probe.try_lock("held-then").await?;
         Ok(probe.unlock("held-then", &lock_id).await?)
@@ -133,7 +133,7 @@ async fn a_snapshot_s_waiter_is_passed_over(after: Duration) {
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     assert!(waiting.await.unwrap().is_err(), "it was held all the while");
     let _ = first.unlock("waited-for", &lock_id).await;
-    // The second's session stays alive: it has somebody who waits elsewhere.
+    // The second's session stays alive, because it has a waiter elsewhere.
     let mut elsewhere = JoinSet::new();
     for _ in 0..2 {
         let second = second.clone();
@@ -159,14 +159,14 @@ async fn a_snapshot_s_waiter_is_passed_over_though_its_session_lives() {
     a_snapshot_s_waiter_is_passed_over(Duration::ZERO).await;
 }
 
-/// Its process watches the queue no more, which it did for 5 s.
+/// Its process no longer watches the queue, as it does for 5 s after a wait.
 #[tokio::test]
 async fn a_snapshot_s_waiter_in_a_queue_that_is_forgotten_is_passed_over() {
     a_snapshot_s_waiter_is_passed_over(Duration::from_secs(7)).await;
 }
 
-/// The keys below the store's prefix that begin so, with how often each was
-/// written.
+/// The keys with this beginning below the store's prefix, and how often each
+/// was written.
 async fn keys(world: &mut World, begin: &str) -> anyhow::Result<Vec<(String, i64)>> {
     let mut client = etcd(world).client().await?;
     let options = GetOptions::new().with_prefix();
@@ -181,8 +181,8 @@ async fn restored(world: &mut World, snapshot: &Path) {
     world.heal().await.unwrap();
 }
 
-/// What every wait of a process compared had a higher revision than the data
-/// set that was restored: all of them were unavailable from then on.
+/// Every wait of a process compared with a higher revision than the restored
+/// data set had, and so was unavailable from then on.
 #[tokio::test]
 async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenced() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
@@ -190,7 +190,7 @@ async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenc
     first.try_lock("held").await.unwrap();
     queued(&second, "held").await;
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
-    // A wait whose entry nobody knows of: whatever comes of it is fenced off.
+    // A wait with an unknown entry: its later effects are fenced off.
     first.lock("held", SOON).await.unwrap();
     for proxy in &world.leaseholds[1].proxies {
         proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
@@ -211,7 +211,7 @@ async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenc
     leaves_nothing(world).await;
 }
 
-/// It took the list that it read anew for one from before its entry.
+/// It once took the list that it read again for one from before its entry.
 #[tokio::test]
 async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
@@ -257,14 +257,15 @@ async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
         return leaves_nothing(world).await;
     };
     let _ = second.unlock("older", &older).await;
-    // What that revokes is revoked at once.
+    // Pending revocations are carried out at once.
     second.cycle().await.unwrap();
     first.unlock("newer", &newer).await.unwrap();
     leaves_nothing(world).await;
 }
 
-/// A leader that stood still revokes what has expired by its own count once it is
-/// back, though its successor has prolonged it (etcd-io/etcd#15247).
+/// After its return, a leader that stood still revokes leases that have expired
+/// by its own count, though its successor has prolonged them
+/// (etcd-io/etcd#15247).
 #[tokio::test]
 async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
@@ -277,7 +278,7 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
     }
     let leader = etcd(&mut world).leader().await.unwrap();
     etcd(&mut world).members()[leader].suspend().unwrap();
-    // Longer than a lease lasts, so that it takes them all for expired.
+    // Longer than a lease lasts, so that it considers them all expired.
     let until = tokio::time::Instant::now() + LEASE * 2;
     while tokio::time::Instant::now() < until {
         for (resource, lock_id) in &held {
@@ -298,8 +299,8 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
     world.stop().await;
 }
 
-/// The lease that it keeps for reuse has aged meanwhile, though its clock says otherwise.
-/// Trap: etcd 32
+/// The lease that it keeps for reuse has aged meanwhile, though its clock does not show
+/// it. Trap: etcd 32
 #[tokio::test]
 async fn a_grant_after_the_machine_was_suspended_lives_for_its_ttl() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
@@ -395,12 +396,12 @@ async fn a_partition_is_told_and_harms_nobody_else(backend: Backend) {
     for proxy in &world.leaseholds[0].proxies {
         proxy.set(Conduct::partition());
     }
-    let told = eventually(SOON, "STORE_UNAVAILABLE", async || {
+    let unavailable = eventually(SOON, "STORE_UNAVAILABLE", async || {
         let why = reason(&cut_off.try_lock("r").await.unwrap_err());
         anyhow::ensure!(why == "STORE_UNAVAILABLE", "{why}");
         other.cycle().await
     });
-    told.await.unwrap();
+    unavailable.await.unwrap();
     world.heal().await.unwrap();
     leaves_nothing(world).await;
 }

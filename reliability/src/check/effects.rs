@@ -12,14 +12,14 @@ use crate::history::{Acquisition, Call, Mode, Operation, Outcome};
 /// How long a call that does not wait may take: the operation timeout, and more for a
 /// loaded machine.
 const ANSWER_NS_MAX: u64 = 8_000_000_000;
-/// For how long a fault is felt by calls after its end.
+/// How long after its end a fault may affect calls.
 const FELT_NS: u64 = 4_000_000_000;
-/// How much longer the end of grants by their IDs may take: it looks first, and then ends.
+/// How much longer the end of grants by their IDs may take: it reads first, and then ends.
 const END_MS: u64 = 5_000;
 
-/// What makes an outcome unknown: leasehold's reason for it, a client that gave up, and the
-/// codes with which a transport reports that a connection ended. The contract allows no
-/// other code without a reason.
+/// Reasons and codes that mean an unknown outcome: leasehold's own reason, a client that
+/// gave up, and the transport's codes for a broken connection. The contract allows no other
+/// code without a reason.
 const UNKNOWN: &[&str] = &[
     "OUTCOME_UNKNOWN",
     "cancelled",
@@ -101,7 +101,7 @@ fn never_granted(history: &ResourceHistory<'_>, operation: &Operation) -> Option
     })
 }
 
-/// A grant has the lock ID of its request, or else one that no other grant has.
+/// A grant has the lock ID of its request, otherwise a unique one.
 fn wrong_lock_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
     let granted = operation.granted()?;
     let requested = operation.invocation.call.acquisition()?.lock_id.as_ref();
@@ -109,7 +109,7 @@ fn wrong_lock_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option
         return (*requested != granted.lock_id)
             .then(|| "the lock ID is not the one of the request".into());
     }
-    // A client may bring the lock ID of an earlier grant.
+    // A client may choose the lock ID of an earlier grant.
     let chosen = |other: &Grant<'_>| {
         other.acquisitions.iter().all(|made| {
             made.invocation.call.acquisition().is_some_and(|asked| asked.lock_id.is_none())
@@ -123,8 +123,8 @@ fn wrong_lock_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option
     })
 }
 
-/// A request ID finds the grant that is held by it: asked in the same way it is answered
-/// with this grant, and asked in another mode it is refused as invalid.
+/// A repeated request ID finds its live grant: the same request is answered with this
+/// grant, and a request in another mode is refused as invalid.
 fn replay_did_not_find(
     history: &ResourceHistory<'_>,
     operation: &Operation,
@@ -161,23 +161,23 @@ fn replay_did_not_find(
         })
 }
 
-/// A public ID is that of one grant only, and does not change. Foreign grants have none.
+/// A public ID belongs to one grant and does not change. Foreign grants have none.
 fn wrong_grant_id(history: &ResourceHistory<'_>, operation: &Operation) -> Option<String> {
     let granted = operation.granted().filter(|granted| !granted.grant_id.is_empty())?;
     history.grants.iter().flat_map(|grant| grant.acquisitions.iter()).find_map(|other| {
-        let told = other.granted()?;
-        let is_same = (told.token, &told.lock_id) == (granted.token, &granted.lock_id);
-        (is_same != (told.grant_id == granted.grant_id)).then(|| {
+        let found = other.granted()?;
+        let is_same = (found.token, &found.lock_id) == (granted.token, &granted.lock_id);
+        (is_same != (found.grant_id == granted.grant_id)).then(|| {
             format!(
                 "token {} has the public ID {}, and token {} has {}",
-                granted.token, granted.grant_id, told.token, told.grant_id
+                granted.token, granted.grant_id, found.token, found.grant_id
             )
         })
     })
 }
 
-/// Whether the contract has a request refused as invalid: its request ID may be that of a
-/// grant or a wait of another kind, or its lock ID that of a live shared grant.
+/// Whether the contract lets a request be refused as invalid: its request ID may belong
+/// to a grant or a wait of another kind, or its lock ID to a live shared grant.
 fn may_be_invalid(history: &ResourceHistory<'_>, operation: &Operation, at_ns: u64) -> bool {
     let Some(asked) = operation.invocation.call.acquisition() else { return false };
     let is_shared_wait =
@@ -259,7 +259,7 @@ fn gave_up_early(history: &ResourceHistory<'_>, operation: &Operation) -> Option
         })
 }
 
-/// Finds a renewal that was given up although no fault was felt.
+/// Finds a renewal that was given up although no fault affected it.
 fn without_cause(operation: &Operation, environment: Environment<'_>) -> Option<String> {
     let (from_ns, until_ns) = (operation.invoked_ns(), operation.completed_ns());
     let renews = matches!(operation.invocation.call, Call::Renew { .. });
@@ -275,7 +275,7 @@ fn without_cause(operation: &Operation, environment: Environment<'_>) -> Option<
 
 fn late(operation: &Operation, environment: Environment<'_>) -> Option<String> {
     if operation.is_through_front() {
-        // Its client gives each try up by itself, and tries again.
+        // Its client gives up each try by itself, and tries again.
         return None;
     }
     let (at_ns, outcome) = operation.completion.as_ref()?;

@@ -1,13 +1,12 @@
-//! What the rules need to know besides the calls.
+//! The faults and the backend, which the rules need besides the calls.
 
 use super::pace::Pace;
 use crate::{faults::Injected, history::Operation, world::Backend};
 
-/// For how long after its return a suspended leader may revoke leases. It was seen to do
-/// so 3 s later.
+/// How long after its return a suspended leader may revoke leases; 3 s were observed.
 const REVOKES_ON_NS: u64 = 5_000_000_000;
 
-/// What the rules need to know besides the calls.
+/// The faults and the backend, which the rules need besides the calls.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Environment<'a> {
     pub(crate) backend: Backend,
@@ -90,8 +89,8 @@ impl Environment<'_> {
         })
     }
 
-    /// By when the process of a call without an answer had died. Any client process that
-    /// was killed after the call may have been the one.
+    /// By when the process of a call without an answer had died. It may be any client
+    /// process that was killed after the call.
     pub(crate) fn died_by_ns(&self, call: &Operation) -> u64 {
         let killed = self.faults.iter().filter(|fault| {
             ["client-killed", "crowd-killed", "crowd-killed-with-leasehold"]
@@ -101,8 +100,8 @@ impl Environment<'_> {
         killed.map(|fault| fault.over_ns).max().unwrap_or(u64::MAX)
     }
 
-    /// Whether a reply that concerns a call may have been lost. A client of a front sends its
-    /// call again if it gets none, whatever the reason.
+    /// Whether a reply that concerns a call may have been lost. A client of a front repeats
+    /// its call if it gets no reply, for any reason.
     pub(crate) fn loses_replies(&self, call: &Operation) -> bool {
         let (from_ns, until_ns) = (call.invoked_ns(), call.completed_ns());
         self.faults.iter().any(|fault| {

@@ -23,7 +23,7 @@ pub(crate) fn check(
         })
         .collect();
     held.sort_by_key(|(held, _)| held.from_ns);
-    // Of the grants before, those of each mode that are held for longest.
+    // Among the earlier grants, the one of each mode that is held longest.
     let mut longest: [Option<(Held, usize)>; 2] = [None; 2];
     for (held, place) in held {
         let mode = history.grants[place].mode();

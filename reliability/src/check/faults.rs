@@ -12,8 +12,8 @@ impl Injected {
         }
     }
 
-    /// Whether grants that had ended may be back after it. Only an older data set can bring
-    /// them back; what was flushed, or lost with its process, stays lost.
+    /// Whether ended grants may reappear after it. Only an older data set can bring them
+    /// back; flushed data, or data lost with its process, stay lost.
     pub(crate) fn brings_back(&self) -> bool {
         self.name.starts_with("etcd-restored")
     }

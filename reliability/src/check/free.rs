@@ -1,5 +1,5 @@
-//! A free resource is given to whoever asks for it, and one that is not held exclusively to
-//! whoever asks for a shared grant and stands behind no exclusive waiter.
+//! A free resource is granted to any request, and a resource without an exclusive holder to
+//! a shared request that is behind no exclusive waiter.
 //!
 //! Only a resource that was certainly free for a while is checked, because expiry, the death
 //! of a process, and a hand-over to a waiter that is gone take time.
@@ -15,11 +15,11 @@ use crate::{
     world::Backend,
 };
 
-/// For how long a resource may stay free while somebody waits: a waiter whose process died
-/// is passed over within 4 s.
+/// How long a resource may stay free while there is a waiter: a waiter with a dead process
+/// is skipped within 4 s.
 const FREE_NS_MAX: u64 = 5_500_000_000;
-/// How much longer for each fault, besides its duration: it may have killed a process or
-/// lost a queue.
+/// How much longer after each fault, besides its duration: it may have killed a process
+/// or lost a queue.
 const AFTER_FAULT_NS: u64 = 4_000_000_000;
 /// How long a resource is reserved for a waiter that does not confirm.
 pub(super) const HANDED_OVER_NS: u64 = 2_000_000_000;
@@ -27,7 +27,7 @@ pub(super) const HANDED_OVER_NS: u64 = 2_000_000_000;
 /// grants that are not unlocked at once.
 const BROUGHT_BACK_NS: u64 = 16_000_000_000;
 
-/// Each from one moment to another.
+/// Intervals from one moment to another.
 type Times = Vec<(u64, u64)>;
 
 /// Checks that waits were served, and tries granted, on a free resource.
@@ -43,7 +43,7 @@ pub(crate) fn check(
     }
 }
 
-/// Finds a wait in this mode that was not served though nothing was in its way.
+/// Finds a wait in this mode that was not served though nothing blocked it.
 fn waits_served(
     history: &ResourceHistory<'_>,
     mode: Mode,
@@ -83,7 +83,7 @@ fn waits_served(
     }
 }
 
-/// When exclusive waiters may have stood before a shared one.
+/// When exclusive waiters may have been before a shared one.
 fn perhaps_before(
     history: &ResourceHistory<'_>,
     wait: &Operation,
@@ -109,8 +109,8 @@ fn gone_ns(wait: &Operation, environment: Environment<'_>) -> u64 {
     }
 }
 
-/// A time in which nothing can have been in the way of a wait, and it was not served for
-/// longer than the faults explain.
+/// An interval in which nothing can have blocked a wait, and which is longer than the
+/// faults explain.
 fn passed_over(
     wait: &Operation,
     in_its_way: &Times,
@@ -197,8 +197,8 @@ fn tries_granted(
     }
 }
 
-/// Every time in which somebody may have held a grant that excludes those of a mode, sorted
-/// by its start.
+/// The intervals in which a grant that excludes those of a mode may have been held, sorted
+/// by their start.
 fn perhaps_held(
     history: &ResourceHistory<'_>,
     environment: Environment<'_>,

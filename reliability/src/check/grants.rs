@@ -1,10 +1,10 @@
-//! The grants in a history, each with every call that concerns it.
+//! The grants in a history, each with all of its calls.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::history::{Call, Mode, Operation, Outcome};
 
-/// One grant, with every call that concerns it.
+/// One grant with all of its calls.
 #[derive(Debug)]
 pub(crate) struct Grant<'a> {
     pub(crate) lock_id: &'a str,
@@ -12,14 +12,14 @@ pub(crate) struct Grant<'a> {
     /// The calls that were answered with it, sorted by their completion. There are several
     /// if it was found again by its request ID.
     pub(crate) acquisitions: Vec<&'a Operation>,
-    /// The calls that renewed it, tried to, or may have.
+    /// The calls that renewed it, may have, or failed to.
     pub(crate) renewals: Vec<&'a Operation>,
     pub(crate) unlocks: Vec<&'a Operation>,
     /// Whether no other grant has its lock ID, or may have it because its call was not
     /// answered. A client that chooses a lock ID may have several grants with it, and its
     /// calls may concern any of them.
     pub(crate) is_named_alone: bool,
-    /// What started its TTL, or may have, sorted by the earliest start.
+    /// The certain and possible starts of its TTL, sorted by the earliest start.
     pub(crate) terms: Vec<Term<'a>>,
 }
 
@@ -45,13 +45,13 @@ impl<'a> Grant<'a> {
         }
     }
 
-    /// Whether a client of Redis took it without leasehold. It then has no token.
+    /// Whether a client of Redis took it without leasehold. Then it has no token.
     pub(crate) fn is_foreign(&self) -> bool {
         self.token == 0 && self.was_taken_by(|call| matches!(call, Call::ForeignTry(_)))
     }
 
-    /// Whether nobody was told its token, because a client of Redis took it, itself or through
-    /// a front.
+    /// Whether its token is unknown, because a client of Redis took it, directly or through a
+    /// front.
     pub(crate) fn has_no_token(&self) -> bool {
         let is_of_redis = |call: &_| matches!(call, Call::ForeignTry(_) | Call::FrontTry(_));
         self.token == 0 && self.was_taken_by(is_of_redis)
@@ -61,7 +61,7 @@ impl<'a> Grant<'a> {
         self.acquisitions.iter().any(|it| is_so(&it.invocation.call))
     }
 
-    /// What it allows besides itself.
+    /// Its mode.
     pub(crate) fn mode(&self) -> Mode {
         self.acquisitions.first().map_or_else(Mode::default, |op| op.mode())
     }
@@ -74,14 +74,14 @@ impl<'a> Grant<'a> {
     /// Whether a call may have ended it, whoever holds it.
     pub(crate) fn may_be_ended_by(&self, call: &Operation) -> bool {
         let granted = self.acquisitions.first().and_then(|op| op.granted());
-        // A client of Redis is not told the public ID.
-        let told = granted.map(|granted| &granted.grant_id).filter(|id| !id.is_empty());
+        // A client of Redis does not learn the public ID.
+        let known = granted.map(|granted| &granted.grant_id).filter(|id| !id.is_empty());
         match &call.invocation.call {
             Call::Force => true,
-            Call::End { grant_id } => told == Some(grant_id),
+            Call::End { grant_id } => known == Some(grant_id),
             Call::EndAll => match call.known() {
                 Some(Outcome::Ended { grant_ids, more }) => {
-                    *more || grant_ids.iter().any(|id| told.is_none_or(|told| told == id))
+                    *more || grant_ids.iter().any(|id| known.is_none_or(|known| known == id))
                 }
                 _ => true,
             },

@@ -20,7 +20,7 @@ pub(crate) fn safe_ns(ttl_ns: u64) -> u64 {
 /// How far the member whose data set is saved can be behind the others.
 pub(super) const SAVED_LATE_NS: u64 = 500_000_000;
 
-/// When a renewal that found no grant may itself have ended it: its first try shortened the
+/// When a renewal that found no grant may have ended it itself: its first try shortened the
 /// TTL, the reply was lost, and the second try came after the end of the TTL.
 pub(crate) fn shortened_by(operation: &Operation, environment: Environment<'_>) -> Option<u64> {
     let Call::Renew { ttl_ms, .. } = &operation.invocation.call else { return None };
@@ -38,7 +38,7 @@ pub(crate) fn shortened_by(operation: &Operation, environment: Environment<'_>) 
 pub(crate) struct Held {
     pub(crate) from_ns: u64,
     pub(crate) until_ns: u64,
-    /// The call that proves it.
+    /// The call that proves that it was held.
     pub(crate) call: u64,
 }
 

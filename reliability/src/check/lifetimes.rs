@@ -1,4 +1,4 @@
-//! A grant lasts as long as its TTL says, and does not come back after its end.
+//! A grant lasts for its whole TTL, and does not reappear after its end.
 
 use super::{
     environment::Environment,
@@ -16,7 +16,7 @@ use crate::{
 /// How long after its TTL a backend with exact expiry may still have a grant.
 const EXPIRY_SLACK_NS: u64 = 50_000_000;
 
-/// Finds grants that ended early, came back, or were shorter than asked for.
+/// Finds grants that ended early, reappeared, or were shorter than requested.
 pub(crate) fn check(
     history: &ResourceHistory<'_>,
     environment: Environment<'_>,
@@ -122,7 +122,7 @@ fn ended_before(
     let forces = history
         .ends(grant)
         .filter(|end| end.invoked_ns() > grant.completed_ns())
-        // If further ones may have been ended, it may be one of the others.
+        // If further grants may have been ended, it may be another one.
         .filter(|end| !matches!(end.known(), Some(Outcome::Ended { more: true, .. })))
         .map(|end| (end.completed_ns(), "it was forced".to_owned()));
     let successors = history

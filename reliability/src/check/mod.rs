@@ -1,4 +1,4 @@
-//! Checks a history against what leasehold promises.
+//! Checks a history against leasehold's promises.
 //!
 //! Pure functions: from a history and its faults to violations. Each rule reports only what
 //! no correct lock store could have done. It allows for what the faults may have broken,
@@ -39,10 +39,10 @@ pub use leases::leases_left_max;
 pub(crate) use renewals::RENEWED_WITHIN;
 pub use rule::{Rule, Violation};
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
-    /// How many calls were checked: all that left their process.
+    /// How many calls were checked: all that were sent.
     pub operations: usize,
     /// How many of those have an unknown outcome.
     pub unknown: usize,
@@ -52,9 +52,9 @@ pub struct Verdict {
     pub ordered_pairs: usize,
     /// How many resources there are; each has a history of its own.
     pub histories: usize,
-    /// How many operations had been invoked when the first violation showed.
+    /// How many operations had been invoked by the first violation.
     pub found_at: Option<usize>,
-    /// What was violated, in the order in which it showed.
+    /// The violations, in order of their last call.
     pub violations: Vec<Violation>,
 }
 

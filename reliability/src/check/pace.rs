@@ -1,6 +1,6 @@
 //! How fast each leasehold process answered.
 //!
-//! To enter a wait into its queue, a process takes several steps, each as slow as a short
+//! A process needs several steps to enter a wait into its queue, each as slow as a short
 //! call. On an overloaded machine this can take seconds without any fault.
 
 use std::collections::HashMap;

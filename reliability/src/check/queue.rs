@@ -3,11 +3,11 @@
 //! The promised order is the one in which the backend applied the waiters' entries, which no
 //! client sees. So two waits are compared only if the second was invoked well after the
 //! first had arrived, and no fault was under way in between. How long "well after" is
-//! depends on how slow the other calls of the first wait's process were at that time. A
-//! fault may cost a wait its place, but the wait must have a new one some seconds later, so
-//! a fault that ended earlier than that excuses nothing. A try that is invoked so late must
-//! not be granted before the wait either. Two calls that both ask for shared grants are not
-//! compared, because they may be granted together.
+//! depends on how slow other calls of the first wait's process were at that time. After a
+//! fault a wait may have lost its place, but must have a new one some seconds later, so
+//! earlier faults are no excuse. A try that is invoked so late must not be granted before
+//! the wait either. Two shared requests are not compared, because they may be granted
+//! together.
 
 use super::{
     environment::Environment,
@@ -21,9 +21,9 @@ use crate::{
 
 /// How long after its arrival a wait is certainly queued.
 const QUEUED_AFTER_NS: u64 = 400_000_000;
-/// The same on etcd, which has a disk and a cluster.
+/// The same on etcd, which is slower.
 const QUEUED_AFTER_ETCD_NS: u64 = 1_000_000_000;
-/// How many more steps, each as slow as a short call, a wait takes if its process is slow.
+/// How many more steps, each as slow as a short call, a wait takes in a slow process.
 const STEPS_TO_ENTER: u64 = 4;
 /// How long before its end a wait may already be leaving the queue.
 pub(super) const LEAVING_NS: u64 = 300_000_000;
@@ -87,7 +87,7 @@ fn ordered<'h>(
     environment: Environment<'h>,
 ) -> impl Iterator<Item = (&'h Operation, &'h Operation)> {
     let queued_after_ns = queued_after_ns(environment);
-    // The bounds first: they leave few of the pairs, of which there are millions.
+    // Bounds are checked first: few of millions of pairs remain.
     let granted = move |since_ns, until_ns| {
         history.operations.iter().copied().filter(move |operation| {
             operation.invoked_ns() > since_ns
@@ -133,7 +133,7 @@ fn queued_after_ns(environment: Environment<'_>) -> u64 {
     }
 }
 
-/// By when a wait had arrived. If it was granted, its answer says for how long it had
+/// By when a wait had arrived. If it was granted, its answer has the time that it
 /// waited, even if a process was suspended in between. Otherwise only its invocation is
 /// known.
 fn arrived_ns(wait: &Operation) -> u64 {
@@ -144,7 +144,7 @@ fn arrived_ns(wait: &Operation) -> u64 {
 
 fn overtaken(first: &Operation, second: &Operation) -> bool {
     match (first.granted(), second.granted()) {
-        // Of two grants without both tokens nobody knows which was made first.
+        // The order of two grants is unknown unless both tokens are known.
         (Some(_), Some(second)) if second.token == 0 => false,
         (Some(first), Some(second)) => second.token < first.token,
         // A wait of unknown outcome may never have been queued.

@@ -23,7 +23,7 @@ impl<'a> ResourceHistory<'a> {
         self.operations.first().map_or(0, |operation| operation.invoked_ns())
     }
 
-    /// A moment for people to read: milliseconds since the history began.
+    /// A moment as text: milliseconds since the history began.
     pub(crate) fn at(&self, at_ns: u64) -> String {
         #[allow(clippy::cast_precision_loss, reason = "for people")]
         let ms = at_ns.saturating_sub(self.began_ns()) as f64 / 1e6;

@@ -9,11 +9,11 @@ use serde::Serialize;
 pub struct Violation {
     /// The promise.
     pub rule: Rule,
-    /// The resource; empty for what is left behind at the end.
+    /// The resource; empty for leftovers at the end.
     pub resource: String,
     /// What happened.
     pub what: String,
-    /// The calls that show it.
+    /// The calls that prove it.
     pub calls: Vec<u64>,
 }
 
@@ -36,7 +36,7 @@ pub enum Rule {
     InOrder,
     /// A waiter of a free resource is served.
     Served,
-    /// A try on a free resource is granted, once dead waiters are passed over.
+    /// A try on a free resource is granted, once dead waiters are skipped.
     TriesGranted,
     /// A lock that is renewed in time survives an outage of half its TTL.
     RenewedSurvives,
@@ -50,9 +50,9 @@ pub enum Rule {
     Answers,
     /// Nothing is left behind at the end.
     NothingLeft,
-    /// What a watch tells adds up to what a list tells.
-    WatchTold,
-    /// No lock ID, no request ID and no token is told in an event.
+    /// The events of a watch add up to a list.
+    WatchMatchesList,
+    /// No event contains a lock ID, a request ID or a token.
     NoSecret,
 }
 

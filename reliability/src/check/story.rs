@@ -30,7 +30,7 @@ pub(super) fn granted(lock_id: &str, token: i64) -> Outcome {
     Outcome::Granted(Granted { lock_id, token, ttl_ns, ..Granted::default() })
 }
 
-/// The same after a wait.
+/// Like [`granted`], after a wait.
 pub(super) fn granted_after(waited_ms: u64, lock_id: &str, token: i64) -> Outcome {
     let (lock_id, ttl_ns, waited_ns) = (lock_id.to_owned(), ns(TTL_MS), ns(waited_ms));
     Outcome::Granted(Granted { lock_id, token, ttl_ns, waited_ns, ..Granted::default() })
@@ -67,7 +67,7 @@ pub(super) fn waits(wait_ms: u64) -> Call {
     Call::Lock { acquisition, wait_ms }
 }
 
-/// The same for a shared grant.
+/// The call, for a shared grant.
 pub(super) fn shared(mut call: Call) -> Call {
     if let Call::Try(acquisition) | Call::Lock { acquisition, .. } = &mut call {
         acquisition.mode = Mode::Shared;
@@ -75,7 +75,7 @@ pub(super) fn shared(mut call: Call) -> Call {
     call
 }
 
-/// The same with this public ID.
+/// The outcome, with this public ID.
 pub(super) fn known_as(grant_id: &str, mut outcome: Outcome) -> Outcome {
     if let Outcome::Granted(granted) = &mut outcome {
         granted.grant_id = grant_id.into();

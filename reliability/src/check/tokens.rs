@@ -1,5 +1,5 @@
 //! Tokens rise in real-time order: strictly, unless both grants are shared. Grants of clients
-//! of Redis are left out, because those are told no token.
+//! of Redis are left out, because their tokens are unknown.
 
 use super::{
     environment::Environment,

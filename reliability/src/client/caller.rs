@@ -27,14 +27,14 @@ use crate::{
     world::INSTANCE,
 };
 
-/// How long an answer may stay out after the call's deadline, or after the
-/// operation timeout of what has none, until it is given up.
+/// How long after the call's deadline, or the operation timeout, an answer is
+/// awaited.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// What a client waits after an error, so that an outage is not one busy loop.
+/// The pause of a client after an error, so that an outage is no busy loop.
 const AFTER_ERROR: Duration = Duration::from_millis(50);
 
-/// One client of the leasehold processes. Its calls go to one of them unless it
-/// asks for another.
+/// One client of the leasehold processes. Its calls go to its home process
+/// unless it chooses another.
 #[derive(Clone, Debug)]
 pub struct Caller {
     processes: Arc<[Process]>,
@@ -47,8 +47,8 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Client number `client` of the process that `ids` are of. Clients are dealt
-    /// out over `processes`, of which there must be one at least.
+    /// Client number `client` of the process with these `ids`. Clients are
+    /// distributed over `processes`, which must not be empty.
     #[must_use]
     pub fn new(
         processes: Arc<[Process]>,
@@ -88,17 +88,18 @@ impl Caller {
             Call::Lock { wait_ms, .. } => ANSWER_MAX + Duration::from_millis(*wait_ms),
             _ => ANSWER_MAX,
         };
-        let (limit, told) = match patience {
+        let (limit, reason) = match patience {
             Some(patience) if patience < limit => (patience, "cancelled"),
             _ => (limit, "no answer"),
         };
         let outcome = timeout(limit, self.send(resource, &call));
-        let outcome = async { outcome.await.unwrap_or_else(|_| Outcome::Unknown(told.into())) };
+        let outcome =
+            async { outcome.await.unwrap_or_else(|_| Outcome::Unknown(reason.into())) };
         let via = u32::try_from(self.home).ok();
         self.record(resource, &call, via, outcome).await
     }
 
-    /// Records a call with what comes of it.
+    /// Records a call with its outcome.
     pub(super) async fn record(
         &self,
         resource: &str,
@@ -173,7 +174,7 @@ impl Caller {
                 let request = EndLocksRequest { resource_id, ..EndLocksRequest::default() };
                 inspection.end_locks(to_instance(request)).await.map(ended)
             }
-            // Not the component's to answer.
+            // Not calls of the component.
             Call::ForeignTry(_) | Call::FrontTry(_) => {
                 return Outcome::Refused(NOT_SENT.into());
             }
@@ -222,8 +223,8 @@ fn renewed(response: tonic::Response<RenewLockResponse>) -> Outcome {
     Outcome::Renewed { ttl_ns: nanos(response.into_inner().ttl) }
 }
 
-/// Only what leasehold itself says is taken for known; the transport's own
-/// errors tell nothing of what happened.
+/// Only leasehold's own refusals are known outcomes; after the transport's
+/// errors the outcome is unknown.
 fn refused(status: &Status) -> Outcome {
     let transport = status.source().and_then(|error| error.downcast_ref::<Error>());
     if transport.is_some_and(Error::is_connect) {

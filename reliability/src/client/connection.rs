@@ -24,8 +24,8 @@ use tokio::{
 };
 use tonic::body::Body;
 
-/// Not tonic's own `Channel`: that ends a call at its deadline by itself, and an answer
-/// that was on its way would be unknown.
+/// Not tonic's `Channel`, which ends a call at its deadline by itself: a late answer
+/// would be lost.
 type Http = Client<Connector, Body>;
 
 /// A leasehold process, as its clients reach it: both services, over one connection.

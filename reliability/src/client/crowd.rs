@@ -1,5 +1,5 @@
 //! Clients that wait in long queues, all at one leasehold process, and a few
-//! elsewhere that want the same.
+//! elsewhere for the same resources.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ const STARTED_WITHIN_MS: u64 = 1_000;
 /// How long a holder lets the crowd wait.
 const HOLD_MS: std::ops::Range<u64> = 1_000..4_000;
 const TTL_MS: u64 = 2_000;
-/// Of so many visitors one waits; the others try.
+/// One of this many visitors waits; the others try.
 const WAITING_VISITORS: u32 = 3;
 
-/// One of a crowd. Of each resource one client holds the lock for seconds;
-/// the others give it back at once.
+/// One of a crowd. One client of each resource holds the lock for seconds; the
+/// others release it at once.
 pub(super) async fn run(mut client: Client, settings: Settings) -> anyhow::Result<()> {
     let resources = settings.resources.max(1);
     let resource = resource(&settings, client.number % resources);
     let holds = client.number < resources;
-    // All at one process, which has them all if it ends.
+    // All at one process, so that its end affects all of them.
     let caller = client.caller.at(0);
     client.pause_ms(0..STARTED_WITHIN_MS).await;
     while client.goes_on() {
@@ -52,13 +52,13 @@ async fn hold(client: &mut Client, resource: &str, lock_id: &str) -> anyhow::Res
     Ok(())
 }
 
-/// A visitor at a process at random.
+/// A visitor at a random process.
 pub(super) async fn visit(mut client: Client, settings: Settings) -> anyhow::Result<()> {
     let resources = settings.resources.max(1);
     let waits = client.number.is_multiple_of(WAITING_VISITORS);
     while client.goes_on() {
-        // Waits and tries are of different resources: whoever waits stands in
-        // the way of a try.
+        // Waits and tries use different resources, because a waiter blocks
+        // tries.
         let half = resources.div_ceil(2);
         let number = if waits || half == resources {
             client.rng.u32(..half)

@@ -1,6 +1,5 @@
-//! Few clients that lock few resources, one after the other: after an older data
-//! set was restored, what comes next in etcd has a revision that something else
-//! had before.
+//! Few clients that lock few resources one after the other, so that after a
+//! restore of an older data set, etcd reuses revisions.
 
 use super::{Client, Settings};
 use crate::history::{Call, Outcome};

@@ -1,6 +1,6 @@
 //! Clients of Redis that lock as the built-in `lock.redis` does, by `SET NX` and
-//! a script that compares and deletes. They use leasehold too, and the same
-//! owner's name here and there.
+//! a script that compares and deletes. They use leasehold too, sometimes with
+//! the same owner's name.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::history::{Acquisition, Call, Granted, Mode, Outcome};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 const TTL_MS: std::ops::Range<u64> = 1_500..10_000;
-/// Of so many locks one is for so long that nobody waits for its expiry.
+/// One of this many locks is so long that nobody waits for its expiry.
 const LONG_OF: u8 = 3;
 const LONG_TTL_MS: std::ops::Range<u64> = 15_000..30_000;
 
@@ -40,15 +40,15 @@ struct Foreign {
     client: Client,
     server: redis::Client,
     connection: Option<MultiplexedConnection>,
-    /// The lock ID that it brings.
+    /// Its lock ID.
     owner: String,
     request: String,
-    /// What it asks leasehold for.
+    /// The mode of its requests to leasehold.
     mode: Mode,
 }
 
 impl Foreign {
-    /// One acquisition under a new name, then a few steps at random under the
+    /// Acquires under a new name, then performs a few random steps under the
     /// same name; in the end nothing is held under it.
     async fn use_once(&mut self, resource: &str) -> anyhow::Result<()> {
         self.owner = self.random_id();
@@ -81,7 +81,7 @@ impl Foreign {
         let lock_id = Some(self.owner.clone());
         let mut acquisition = Acquisition { ttl_ms, lock_id, ..Acquisition::default() };
         let way = self.client.rng.u32(..100);
-        // Its lock ID must not be that of a shared grant and of a foreign one.
+        // A shared grant and a foreign one must not have the same lock ID.
         if way < 35 && self.mode == Mode::Exclusive {
             return self.foreign_try(resource, acquisition).await;
         }
@@ -152,7 +152,7 @@ impl Foreign {
         Ok(())
     }
 
-    /// A connection that failed once is not used again.
+    /// Discards the connection after a failure.
     fn look(&mut self, outcome: &Outcome) {
         if matches!(outcome, Outcome::Unknown(_)) {
             self.connection = None;

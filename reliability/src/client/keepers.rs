@@ -11,12 +11,12 @@ use crate::{
 
 /// Over how long the first acquisitions of a fleet are spread.
 const STARTED_WITHIN_MS: u64 = 1_500;
-/// Of so many keepers one renews at any process, the others at their own.
+/// One of this many keepers renews at any process, the others at their own.
 const ROAMING: u32 = 8;
 
 /// Over how many resources shared grants are spread.
 const SHARED_RESOURCES: u32 = 8;
-/// How long a wait by the lock ID of the holder lasts.
+/// How long a wait with the holder's lock ID lasts.
 const BRIEF_MS: std::ops::Range<u64> = 100..600;
 
 pub(super) async fn run(client: Client, settings: Settings) -> anyhow::Result<()> {
@@ -24,7 +24,8 @@ pub(super) async fn run(client: Client, settings: Settings) -> anyhow::Result<()
     let (mode, number) = if client.readers.are_none() || client.number.is_multiple_of(2) {
         (Mode::Exclusive, client.number)
     } else {
-        // A resource that several keep at the same time. Nobody asks for it exclusively.
+        // A resource that several keep at the same time. There are no exclusive requests
+        // for it.
         (Mode::Shared, client.number % (SHARED_RESOURCES * 2))
     };
     let resource = format!("{}renewed/{process}-{mode}-{number}", settings.names);
@@ -32,13 +33,13 @@ pub(super) async fn run(client: Client, settings: Settings) -> anyhow::Result<()
     hold(client, &settings, &resource, acquisition).await
 }
 
-/// The first of those that share a resource holds it, and the others wait for it, all by
-/// the same lock ID.
+/// The first client of a resource holds it, and the others wait for it, all with the
+/// same lock ID.
 pub(super) async fn namesakes(mut client: Client, settings: Settings) -> anyhow::Result<()> {
     let resources = settings.resources.max(1);
     let name = format!("{}-{}", settings.process, client.number % resources);
     let resource = format!("{}renewed/namesakes-{name}", settings.names);
-    // Not a part of the resource's name, which watchers may see.
+    // A secret must not be part of the resource's name, which watchers may see.
     let (ttl_ms, lock_id) = (settings.ttl_ms, Some(format!("secret-{name}")));
     let acquisition = Acquisition { ttl_ms, lock_id, ..Acquisition::default() };
     if client.number < resources {
@@ -75,7 +76,7 @@ async fn hold(
             continue;
         };
         let lock_id = granted.lock_id;
-        // Who has namesakes waits for what is answered.
+        // A client with a shared lock ID awaits every answer.
         let patience = acquisition.lock_id.is_none().then_some(every);
         if keep(&mut client, resource, &lock_id, settings.ttl_ms, patience).await? {
             client.caller.call(resource, Call::Unlock { lock_id }, None).await?;
@@ -84,7 +85,7 @@ async fn hold(
     Ok(())
 }
 
-/// Renews until the run ends, or until the grant is lost; whether it is held.
+/// Renews until the run ends or the grant is lost. Returns whether it is held.
 async fn keep(
     client: &mut Client,
     resource: &str,
@@ -93,7 +94,7 @@ async fn keep(
     patience: Option<Duration>,
 ) -> anyhow::Result<bool> {
     let every = Duration::from_millis(ttl_ms) / RENEWED_WITHIN;
-    // Somewhat earlier than each third of the TTL: a busy machine adds to it.
+    // Slightly less than a third of the TTL, because a busy machine adds to it.
     let mut pause = every * 9 / 10;
     loop {
         client.pause(pause).await;

@@ -3,8 +3,8 @@
 //!
 //! In each round the writer holds while half of the readers queue, and unlocks. It waits
 //! again, behind readers that hold, and gives up; meanwhile the other half queues behind it.
-//! All of them must then come to hold together. If one is left out, its wait lasts until the
-//! others lose patience, and the check finds it.
+//! Then all readers must hold together. If one is left out, its wait lasts until the others
+//! lose patience, and the check finds it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,23 +15,23 @@ use crate::history::{Acquisition, Call, Mode, Outcome};
 
 const WAIT_MS: u64 = 14_000;
 const WRITER_TTL_MS: u64 = 3_000;
-/// For how long a wait is certainly queued, on etcd too.
+/// After this long a wait is certainly queued, on etcd too.
 const QUEUED_MS: std::ops::Range<u64> = 1_100..1_600;
 /// How long the writer waits for readers that hold.
 const GIVES_UP_MS: std::ops::Range<u64> = 1_400..2_600;
-/// Of so many times the writer cancels its wait once; else it has a deadline, and its
-/// outcome is known.
+/// One in this many times the writer cancels its wait; otherwise it has a deadline,
+/// and its outcome is known.
 const CANCELLED_OF: u32 = 3;
-/// For how long readers wait for each other: longer than whoever is passed over may wait.
+/// How long readers wait for each other: longer than a skipped waiter may wait.
 const PATIENCE: Duration = Duration::from_millis(9_000);
 const READER_TTL_MS: u64 = 12_000;
 
-/// What the members of a group tell each other. Each only ever rises.
+/// Signals among the members of a group. Each value only rises.
 #[derive(Debug)]
 struct Group {
     /// How many readers there are.
     readers: u64,
-    /// How often the first half, and how often the second half, were told to queue.
+    /// How often the first half, and how often the second half, were signalled to queue.
     opened: [watch::Sender<u64>; 2],
     /// How many readers have ended their wait, in all rounds together.
     arrived: watch::Sender<u64>,

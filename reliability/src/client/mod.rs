@@ -1,5 +1,5 @@
 //! A client process: clients that use leasehold from a seed, and record every
-//! call. What they do is the process's [`Role`].
+//! call. The process's [`Role`] determines what they do.
 
 mod caller;
 mod connection;
@@ -40,30 +40,31 @@ use crate::{
 
 /// How long the clients of a process may take to end their last calls.
 const LAST_CALLS_MAX: Duration = Duration::from_secs(25);
-/// What the names of resources begin with that are locked for hours. Whoever
-/// checks a run forces them in the end: their holders may have been killed.
+/// The prefix of resources that are locked for hours. They are unlocked by
+/// force at the end of a run, because their holders may have been killed.
 pub(crate) const LASTING: &str = "lasting/";
 
 /// What the clients of a process do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
 pub enum Role {
-    /// Everything that can be done with locks, at random, on short TTLs.
+    /// All operations on locks, at random, with short TTLs.
     Random,
     /// They renew and unlock each other's grants at different leasehold
     /// processes, and hold grants to their safe deadline.
     Sharing,
-    /// The same, and they lock many resources for hours and unlock them at once.
+    /// Like `Sharing`; they also lock many resources for hours and unlock them at once.
     Lasting,
     /// Each holds one lock for as long as it can, and renews it every third of
     /// its TTL.
     Keepers,
-    /// One holds a lock, and the others wait for it by the same lock ID, briefly and often.
+    /// One holds a lock, and the others wait for it with the same lock ID, briefly and
+    /// often.
     Namesakes,
     /// They wait for up to 22 s, in queues that move slowly.
     Waiters,
     /// They wait in long queues, all of them at one leasehold process.
     Crowd,
-    /// A few that try and wait for what the crowd waits for, at any process.
+    /// A few that try and wait for the crowd's resources, at any process.
     Visitors,
     /// They hold one of a few resources each.
     Few,
@@ -77,7 +78,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// As on the command line.
+    /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -97,10 +98,10 @@ impl Role {
     }
 }
 
-/// What a client process is told.
+/// The settings of a client process.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
-    /// A leasehold process's socket; clients are dealt out over them.
+    /// A leasehold process's socket; clients are distributed over them.
     #[arg(long = "socket", required = true)]
     pub sockets: Vec<PathBuf>,
     /// What its clients do.
@@ -112,17 +113,17 @@ pub struct Settings {
     /// How many clients it runs.
     #[arg(long)]
     pub clients: u32,
-    /// What its choices follow from.
+    /// The seed of its choices.
     #[arg(long)]
     pub seed: u64,
     /// Where it records.
     #[arg(long)]
     pub history: PathBuf,
-    /// When the run began, on the monotonic clock: resources are renamed at
+    /// When the run began, on the monotonic clock: resources get new names at
     /// whole periods since.
     #[arg(long)]
     pub began_ns: u64,
-    /// What every resource's name begins with.
+    /// The prefix of every resource's name.
     #[arg(long, default_value = "")]
     pub names: String,
     /// How many resources are in use at a time, of each kind if there are kinds.
@@ -137,18 +138,18 @@ pub struct Settings {
     /// How long a wait of a crowd may last.
     #[arg(long, default_value_t = 5_000)]
     pub wait_ms: u64,
-    /// Of how many of 100 acquisitions the mode is shared.
+    /// How many of 100 acquisitions are shared.
     #[arg(long, default_value_t = 0)]
     pub readers: u32,
-    /// Where Redis is reached by foreign clients.
+    /// The address of Redis for foreign clients.
     #[arg(long)]
     pub redis: Option<SocketAddr>,
-    /// Where a front is reached; may be repeated.
+    /// The address of a front; may be repeated.
     #[arg(long = "front")]
     pub fronts: Vec<String>,
 }
 
-/// What every client of a process is given.
+/// The parameters of every client of a process.
 #[derive(Clone)]
 struct Client {
     caller: Caller,
@@ -159,7 +160,7 @@ struct Client {
 }
 
 impl Client {
-    /// Waits until then, or until the run ends.
+    /// Waits until `then`, or until the run ends.
     async fn until(&self, then: Instant) {
         tokio::select! {
             () = sleep_until(then) => {}
@@ -167,12 +168,12 @@ impl Client {
         }
     }
 
-    /// Waits for so long, or until the run ends.
+    /// Waits for this time, or until the run ends.
     async fn pause(&self, during: Duration) {
         self.until(Instant::now() + during).await;
     }
 
-    /// Waits for a moment between these, or until the run ends.
+    /// Waits for a random time in the range, or until the run ends.
     async fn pause_ms(&mut self, range: std::ops::Range<u64>) {
         let ms = self.rng.u64(range);
         self.pause(Duration::from_millis(ms)).await;
@@ -182,13 +183,13 @@ impl Client {
         !self.stop.is_cancelled()
     }
 
-    /// Asks for a grant in a mode at random.
+    /// A request for a grant in a random mode.
     fn asks(&mut self, ttl_ms: u64) -> Acquisition {
         let mode = self.readers.draw(&mut self.rng);
         Acquisition { ttl_ms, mode, ..Acquisition::default() }
     }
 
-    /// A caller of a process at random.
+    /// A caller of a random process.
     fn anywhere(&mut self) -> Caller {
         let process = self.rng.usize(..self.caller.processes());
         self.caller.at(process)
@@ -272,7 +273,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     ended.await.with_context(|| format!("clients still wait at {}", now_ns()))?
 }
 
-/// Standard input ends when the runner says so, and when the runner dies.
+/// Standard input ends when the runner closes it or dies.
 pub(crate) async fn wait_for_the_end() {
     let mut input = tokio::io::stdin();
     let mut byte = [0];

@@ -2,7 +2,7 @@
 
 use crate::history::Mode;
 
-/// Of how many of 100 acquisitions the mode is shared.
+/// How many of 100 acquisitions are shared.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Readers(pub(super) u32);
 
@@ -14,7 +14,8 @@ impl Readers {
 
     /// The mode of the next acquisition.
     pub(super) fn draw(self, rng: &mut fastrand::Rng) -> Mode {
-        // Without a draw, so that runs without readers choose as they did before.
+        // Without a draw, so that runs without readers make the same choices as before
+        // there were readers.
         if !self.are_none() && rng.u32(..100) < self.0 { Mode::Shared } else { Mode::Exclusive }
     }
 }

@@ -1,4 +1,4 @@
-//! What the clients lock.
+//! The resources of the clients.
 //!
 //! Most resources live for a fraction of a second, so that each run has many histories; a
 //! few live for the whole run, so that tokens are compared across every fault.
@@ -10,21 +10,21 @@ use crate::clock::now_ns;
 /// For how long a name is in use.
 const PERIOD: Duration = Duration::from_millis(600);
 
-/// The same of what many wait for, in periods.
+/// How long a crowded name is in use, in periods.
 const CROWDED_PERIODS: u128 = 6;
 
 /// A resource and what may be done to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Resource {
     pub(super) name: String,
-    /// Whether it is waited for. A try on one that never is must be granted
+    /// Whether there are waits for it. Without waits, a try must be granted
     /// whenever nobody holds it.
     pub(super) is_waited_for: bool,
-    /// Whether it is only waited for, and by many: the order of waits shows
-    /// where they last.
+    /// Whether there are only waits for it, and many: long waits show the order
+    /// of the queue.
     pub(super) is_crowded: bool,
-    /// Whether it is unlocked by force. A force whose outcome is unknown says
-    /// little of the grants after it, so only some resources have any.
+    /// Whether it is unlocked by force. After a force of unknown outcome little
+    /// is certain about later grants, so only some resources have any.
     pub(super) is_forced: bool,
 }
 

@@ -19,7 +19,7 @@ const HELD_SHARED_MAX: usize = 5;
 /// How many ended grants it remembers, to use them once more.
 const ENDED_MAX: usize = 8;
 
-/// A client: a random walk over what can be done with locks.
+/// A client: a random walk over all operations on locks.
 pub(super) struct RandomClient {
     caller: Caller,
     names: Names,
@@ -55,8 +55,8 @@ impl RandomClient {
         Self { caller, names, readers, rng, pause_ms_max, held, ended, repeatable: None }
     }
 
-    /// Goes on until told to stop; then half of what is held is unlocked, and
-    /// the rest is left to expire.
+    /// Runs until `stop`; then unlocks half of its locks, and leaves the rest
+    /// to expire.
     pub(super) async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
         while !stop.is_cancelled() {
             self.step().await?;
@@ -91,7 +91,7 @@ impl RandomClient {
         }
     }
 
-    /// Does something with a lock that is held.
+    /// Performs an operation on a held lock.
     async fn use_up(&mut self, held: Held) -> anyhow::Result<()> {
         match self.rng.u32(..100) {
             0..45 => self.unlock(held).await,
@@ -147,8 +147,8 @@ impl RandomClient {
         let resource = self.names.pick(&mut self.rng);
         let ttl_ms = self.ttl_ms();
         let lock_id = (self.rng.u32(..6) == 0).then(|| self.random_id());
-        // Seldom both: asked again after its end, such a request makes another
-        // grant of the same name, of which less can be said.
+        // Seldom both: repeated after its end, such a request makes another
+        // grant with the same lock ID, about which less is certain.
         let with_both = self.rng.u32(..12) == 0;
         let request_id = (self.rng.u32(..6) == 0 && (lock_id.is_none() || with_both))
             .then(|| self.random_id());
@@ -165,8 +165,8 @@ impl RandomClient {
         self.carry_out(resource, call).await
     }
 
-    /// Asks for a shared grant beside one that is held, now and then by its lock ID, which
-    /// is refused while that one lives.
+    /// Asks for a shared grant beside a held one, sometimes with its lock ID, which is
+    /// refused while that one lives.
     async fn join_own(&mut self) -> anyhow::Result<()> {
         let place = self.rng.usize(..self.held.len());
         let (resource, mode) = (self.held[place].resource.clone(), self.held[place].mode);
@@ -183,8 +183,7 @@ impl RandomClient {
         self.carry_out(resource, call).await
     }
 
-    /// Asks again with the request ID of before: unchanged, or now and then in the other
-    /// mode.
+    /// Repeats the last request ID: unchanged, or sometimes in the other mode.
     async fn repeat(&mut self) -> anyhow::Result<()> {
         let Some((resource, mut call)) = self.repeatable.clone() else {
             return self.acquire().await;
@@ -221,8 +220,8 @@ impl RandomClient {
                     (acquisition.mode, granted.lock_id, granted.grant_id);
                 self.held.push_back(Held { resource, mode, lock_id, grant_id, ends });
             }
-            // What did not happen, or may have, is asked after with the lock
-            // ID that was brought.
+            // A failed or unknown acquisition is followed up with its own lock
+            // ID.
             (Outcome::Unavailable | Outcome::Unknown(_), Some(lock_id)) => {
                 let (mode, grant_id) = (acquisition.mode, String::new());
                 self.ended.push_back(Held { resource, mode, lock_id, grant_id, ends: sent });
@@ -252,14 +251,14 @@ impl RandomClient {
         let call = Call::Unlock { lock_id: held.lock_id.clone() };
         let patience = self.patience(false);
         match self.caller.call(&held.resource.name, call, patience).await? {
-            // It did not happen, so it is still held.
+            // It was not carried out, so the lock is still held.
             Outcome::Unavailable => self.held.push_back(held),
             _ => self.forget(held),
         }
         Ok(())
     }
 
-    /// Renews, unlocks or ends what has ended.
+    /// Renews, unlocks or ends an ended grant.
     async fn use_again(&mut self) -> anyhow::Result<()> {
         if self.ended.is_empty() {
             return self.acquire().await;
@@ -299,7 +298,7 @@ impl RandomClient {
         self.ended.push_back(held);
     }
 
-    /// Mostly short, so that much expires.
+    /// Mostly short, so that many grants expire.
     fn ttl_ms(&mut self) -> u64 {
         match self.rng.u32(..10) {
             0..6 => self.rng.u64(200..600),
@@ -316,7 +315,7 @@ impl RandomClient {
         }
     }
 
-    /// Now and then a call is cancelled in flight.
+    /// Sometimes a call is cancelled in flight.
     fn patience(&mut self, waits: bool) -> Option<Duration> {
         let us = match self.rng.u32(..100) {
             0..3 => self.rng.u64(..3_000),

@@ -1,5 +1,5 @@
-//! Clients that renew and unlock each other's grants, at whichever leasehold
-//! process they like, and hold some of them to their safe deadline.
+//! Clients that renew and unlock each other's grants, at any leasehold process,
+//! and hold some of them to their safe deadline.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,8 +12,8 @@ use crate::{
     history::{Call, Outcome},
 };
 
-/// Few, so that a lease of one grant fits the next one. The short ones give many
-/// turns in a run, the long ones show what ends late.
+/// Few, so that a lease of one grant fits the next one. Short ones give many
+/// rounds in a run, long ones show late ends.
 const TTLS_MS: [u64; 8] = [2_000, 2_000, 3_000, 3_000, 4_000, 5_000, 8_000, 12_000];
 /// How long before its safe deadline a grant that is held to the end is used
 /// once more.
@@ -23,7 +23,7 @@ const POOL_MAX: usize = 24;
 /// How many resources are locked for hours in one step.
 const LASTING_AT_ONCE: u32 = 40;
 
-/// A grant as its clients know it.
+/// A grant that clients share.
 #[derive(Clone, Debug)]
 struct Shared {
     resource: String,
@@ -44,7 +44,7 @@ impl Pool {
         }
     }
 
-    /// A copy of one, which others may use at the same time.
+    /// A copy of a random grant, which others may use at the same time.
     fn look(&self, rng: &mut fastrand::Rng) -> Option<Shared> {
         let grants = self.0.lock();
         rng.choice(&*grants).cloned()
@@ -86,7 +86,7 @@ impl Sharing {
         }
         match self.client.rng.u32(..100) {
             0..60 => {
-                // With readers, grants of several clients lie beside each other.
+                // With readers, several clients hold the same resource.
                 let alone = if self.client.readers.are_none() { resources } else { 3 };
                 let own = format!("{prefix}passed-on/{}", self.client.number % alone);
                 self.pass_on(&own).await
@@ -131,7 +131,7 @@ impl Sharing {
         if !self.renew(second, &mut grant, other_ms).await? {
             return self.unlock(grant).await;
         }
-        // So late that a lease of the first grant has hardly any time left.
+        // So late that the first grant's lease has hardly any time left.
         let late = Duration::from_millis(ttl_ms * self.client.rng.u64(60..97) / 100);
         self.client.until((asked + late).min(before_the_end(&grant))).await;
         let again_ms = if self.client.rng.bool() { ttl_ms } else { other_ms };
@@ -147,8 +147,8 @@ impl Sharing {
         }
     }
 
-    /// A grant must be there shortly before its safe deadline, at whichever
-    /// process one asks.
+    /// A grant must exist until shortly before its safe deadline, at every
+    /// process.
     async fn hold_to_the_end(&mut self, mut grant: Shared) -> anyhow::Result<()> {
         let early = Duration::from_millis(self.client.rng.u64(BEFORE_THE_END_MS));
         let until = grant.safe_until.checked_sub(early).unwrap_or(grant.safe_until);
@@ -160,8 +160,8 @@ impl Sharing {
         self.unlock(grant).await
     }
 
-    /// Many resources, locked for hours, half of them renewed at any process, and unlocked
-    /// soon: what stays behind of them stays for long.
+    /// Locks many resources for hours, renews half of them at any process, and unlocks
+    /// them soon: any leftover stays for long.
     async fn lock_for_hours(&mut self) -> anyhow::Result<()> {
         let mut held = Vec::new();
         for number in 0..LASTING_AT_ONCE {

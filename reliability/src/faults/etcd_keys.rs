@@ -1,4 +1,4 @@
-//! Keys and leases that somebody meddles with in etcd.
+//! Faults that change keys and leases in etcd.
 
 use anyhow::{Context as _, bail};
 use etcd_client::{
@@ -19,7 +19,7 @@ pub(super) const NAMES: &[&str] = &[
     "etcd-compacted",
 ];
 
-/// How often to look for somebody who holds something.
+/// How often to look for a held resource.
 const LOOKS: usize = 20;
 const FOREIGN: &str = "put here by hand";
 
@@ -35,7 +35,7 @@ pub(super) async fn inject(
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
-    // While a leader is elected etcd refuses writes, and does not tell which it carried out.
+    // During an election etcd refuses writes without reporting which it carried out.
     etcd.agree().await?;
     let mut client = etcd.client().await?;
     if name == "etcd-compacted" {
@@ -45,7 +45,7 @@ pub(super) async fn inject(
     }
     let wanted = match name {
         "etcd-session-revoked" => is_session,
-        // Beside a reader that is replaced the others go on, which is no state of a lock.
+        // Replacing one of several readers would leave a state that no lock has.
         "etcd-holder-replaced" => is_exclusive_holder,
         _ => is_holder,
     };
@@ -64,8 +64,8 @@ pub(super) async fn inject(
     }
 }
 
-/// The lease may have gone to another grant meanwhile: what the revocation
-/// deleted is what had it one revision before.
+/// The lease may have gone to another grant meanwhile: the revocation deleted
+/// the keys that had it one revision before.
 async fn revoke(client: &mut Client, found: &Found) -> anyhow::Result<Done> {
     let revoked = client.lease_revoke(found.lease).await?;
     let revision = revoked.header().context("no header")?.revision();
@@ -86,7 +86,7 @@ async fn delete(client: &mut Client, found: &Found) -> anyhow::Result<Done> {
     })
 }
 
-/// Another value under the same lease, so that it ends with it at the latest.
+/// Writes another value under the same lease, so that it ends with the lease at the latest.
 async fn replace(
     client: &mut Client,
     found: &Found,
@@ -111,7 +111,7 @@ async fn replace(
     Ok(Done { detail, voids: Voids::GrantOf(resource) })
 }
 
-/// One of the keys that are there now.
+/// A random key of those that exist now.
 async fn somebody_s(
     client: &mut Client,
     rng: &mut fastrand::Rng,

@@ -1,5 +1,4 @@
-//! What is done to etcd's members. As long as the data come back, all promises
-//! hold.
+//! Faults of etcd's members. Unless data are lost, all promises hold.
 
 use std::time::Duration;
 
@@ -32,15 +31,15 @@ pub(super) const NAMES: &[&str] = &[
     "etcd-all-suspended",
     RESTORED,
 ];
-/// From a snapshot, so that the revision steps back.
+/// Restored from a snapshot, so that the revision steps back.
 const RESTORED: &str = "etcd-restored";
-/// The same, and the revision goes on where it is new.
+/// Restored from a snapshot with a bump of the revision.
 pub(super) const RESTORED_BUMPED: &str = "etcd-restored-bumped";
 
-/// How much of what happens the snapshot does not have.
+/// How long before the fault the snapshot is taken.
 const SINCE_SNAPSHOT_MS: std::ops::RangeInclusive<u64> = 20..=900;
 
-/// Within what time a process that lost its way to one member uses another.
+/// How soon a process that lost its connection to one member uses another.
 const MOVED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Whether the name is of a fault here.

@@ -1,4 +1,4 @@
-//! etcd whose data have reached their quota.
+//! etcd that has reached its quota.
 
 use std::time::Duration;
 
@@ -18,19 +18,19 @@ use crate::world::etcd::EtcdCluster;
 
 pub(super) const NAMES: &[&str] = &["etcd-out-of-space"];
 
-/// What fills it, beside all that leasehold writes.
+/// The prefix of keys that fill it.
 const JUNK: &str = "/junk/";
 const JUNK_BYTES: usize = 700 * 1024;
 const JUNK_AT_ONCE: usize = 4;
-/// How much more than it has it may take: enough for what is left of a run once
-/// the junk is gone.
+/// How much room the quota leaves: enough for the rest of a run once the junk
+/// is gone.
 const ROOM_BYTES: u64 = 24 * 1024 * 1024;
 const FULL_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_MS: std::ops::RangeInclusive<u64> = 50..=400;
 
-/// Fills it, and for a while takes the alarm away each time that it is raised, so
-/// that writes meet the quota itself, which etcd applies before it refuses them.
-/// Then it is emptied as its operators do: compaction, defragmentation, disarming.
+/// Fills etcd, and for a while disarms the alarm each time it is raised, so that
+/// writes reach the quota itself. Then empties it as operators do: compaction,
+/// defragmentation, disarming.
 pub(super) async fn inject(
     etcd: &mut EtcdCluster,
     rng: &mut fastrand::Rng,
@@ -81,14 +81,14 @@ async fn empty(etcd: &mut EtcdCluster, client: &mut Client) -> anyhow::Result<()
     let revision = deleted.header().context("no header")?.revision();
     client.compact(revision, Some(CompactionOptions::new().with_physical())).await?;
     eventually(FULL_WITHIN, "etcd takes writes again", async || {
-        // A member that had not compacted yet has nothing to give back.
+        // A member that has not compacted yet has no space to free.
         for member in etcd.members() {
-            // It stands still meanwhile.
+            // The member stands still meanwhile.
             let mut client = member.client().await?;
             timeout(FULL_WITHIN, client.defragment()).await.context("defragmentation")??;
         }
         let mut client = client.clone();
-        // A write that was under way may have raised it again.
+        // A write in flight may have raised the alarm again.
         disarm(&mut client).await?;
         client.put(JUNK, "last", None).await?;
         client.delete(JUNK, None).await?;

@@ -1,5 +1,4 @@
-//! What is done to fronts for clients of Redis, and to the connections of their clients.
-//! None of it takes anything away.
+//! Faults of fronts and of the connections of their clients. None of them ends a grant.
 
 use anyhow::bail;
 use leasehold_testkit::proxy::{Admission, Conduct, Flow};
@@ -10,9 +9,9 @@ use super::{
 };
 use crate::world::{Backend, World};
 
-/// What is done to the process of a front.
+/// Faults of a front's process.
 const OF_PROCESSES: &[&str] = &["front-killed", "front-suspended", "front-restarted"];
-/// What is done to the connections of its clients.
+/// Faults of its clients' connections.
 const OF_CONNECTIONS: &[&str] = &[
     "front-connections-reset",
     "front-connections-closed",
@@ -27,13 +26,13 @@ const OF_CONNECTIONS: &[&str] = &[
 /// How long a connection that lost bytes is kept open: often longer than a client waits.
 const LOSS_MS: std::ops::RangeInclusive<u64> = 50..=4_000;
 
-/// The names of what can be done to fronts on this backend; on memory there are none.
+/// The names of faults of fronts on this backend; none on memory.
 pub(crate) fn names(backend: Backend) -> impl Iterator<Item = &'static str> {
     let all = OF_PROCESSES.iter().chain(OF_CONNECTIONS).copied();
     all.filter(move |_| backend != Backend::Memory)
 }
 
-/// Whether a fault is done to fronts.
+/// Whether a fault is one of fronts.
 pub(super) fn knows(name: &str) -> bool {
     OF_PROCESSES.contains(&name) || OF_CONNECTIONS.contains(&name)
 }
@@ -135,7 +134,7 @@ async fn to_connections(
     let detail = format!("{during:?}: {conduct:?}");
     way.set(conduct);
     last(during).await;
-    // What swallowed bytes ends by a reset or by a close.
+    // A connection that lost bytes ends by a reset or by a close.
     if rng.bool() {
         way.reset();
     }

@@ -1,4 +1,4 @@
-//! What is done to a world, and what that excuses.
+//! Faults of a world, and what they excuse.
 
 mod etcd_keys;
 mod etcd_members;
@@ -27,38 +27,36 @@ use crate::{
 pub struct Injected {
     /// Its name in the catalogue.
     pub name: String,
-    /// What exactly was done, for people.
+    /// Details, as text.
     pub detail: String,
     /// When its injection began.
     pub from_ns: u64,
-    /// When what was done to it was over: what that takes away is gone by then,
-    /// and nothing that is granted later.
+    /// When its effect on grants was over: grants made later are not affected.
     pub over_ns: u64,
-    /// When it was felt no more: no election, no connection to be made anew.
+    /// When everything worked again: no election, no missing connection.
     pub until_ns: u64,
-    /// What it takes away.
+    /// What it excuses.
     pub voids: Voids,
 }
 
-/// What a fault takes away by itself, however right the lock store is: only
-/// this is excused, and only for grants that were made before `over_ns` of the
-/// fault.
+/// What a fault ends even with a correct lock store. Only this is excused, and
+/// only for grants that were made before `over_ns` of the fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Voids {
     /// Nothing: all promises hold.
     Nothing,
-    /// Every grant that was live: the data set was lost, or the process that
-    /// kept it. Tokens must rise all the same.
+    /// Every live grant: the data set or its process was lost. Tokens must
+    /// still rise.
     Grants,
-    /// The live grant of this resource: somebody removed its key or its lease.
+    /// The live grant of this resource: its key or its lease was removed.
     GrantOf(String),
     /// Every grant, and the order of tokens across the fault (etcd restored
     /// from an older snapshot without a revision bump).
     GrantsAndTokens,
 }
 
-/// What was done.
+/// The result of an injection.
 #[derive(Debug)]
 struct Done {
     detail: String,
@@ -66,7 +64,7 @@ struct Done {
 }
 
 impl Done {
-    /// Something that all promises must survive.
+    /// A fault that excuses nothing.
     fn harmless(detail: impl Into<String>) -> Self {
         Self { detail: detail.into(), voids: Voids::Nothing }
     }
@@ -94,7 +92,7 @@ pub fn catalogue(backend: Backend) -> Vec<&'static str> {
     processes::NAMES.iter().chain(on_backend.iter().copied().flatten()).copied().collect()
 }
 
-/// The same for this very world: with what only some versions' tools can do.
+/// The catalogue of this world, with faults that only some versions' tools can inject.
 pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
     let mut names = catalogue(world.backend());
     if let Store::Etcd(cluster) = &mut world.store
@@ -105,10 +103,9 @@ pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
     names
 }
 
-/// Carries a fault out and ends it again, typically within 0.1 to 3 s. What it
-/// is done to and for how long is chosen by `rng`; that nothing is left of it
-/// but what it takes away is seen to by [`World::heal`], and until when it is
-/// felt by [`World::settle`].
+/// Carries a fault out and ends it again, typically within 0.1 to 3 s. `rng`
+/// chooses its target and its duration. [`World::heal`] undoes what is left of
+/// it, and [`World::settle`] waits for its consequences.
 pub async fn inject(
     world: &mut World,
     name: &str,

@@ -1,5 +1,5 @@
-//! What is done to the connections between leasehold and its backend. None of
-//! it takes anything away: what was granted stays granted.
+//! Faults of the connections between leasehold and its backend. None of them
+//! ends a grant.
 
 use std::time::Duration;
 
@@ -30,8 +30,8 @@ pub(super) const NAMES: &[&str] = &[
 /// How long a connection that lost bytes is kept open.
 const LOSS_MS: std::ops::RangeInclusive<u64> = 50..=2_500;
 
-/// By when each connection that says nothing must have been given up: requests
-/// find out within 5 s, and pings where there are none.
+/// By when each silent connection must have been given up: requests time out
+/// within 5 s, and pings detect it otherwise.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15);
 
 pub(super) async fn inject(
@@ -88,7 +88,7 @@ pub(super) async fn inject(
     }
     last(during).await;
     if name == "network-peer-vanished" {
-        // Until then whatever is sent is lost.
+        // Until then, all sent bytes are lost.
         let since = Instant::now();
         let given_up = join_all(proxies.iter().map(|proxy| proxy.given_up()));
         if timeout(GIVEN_UP_AFTER, given_up).await.is_err() {
@@ -102,7 +102,7 @@ pub(super) async fn inject(
     Ok(Done::harmless(detail))
 }
 
-/// All ways of one process, or one way of it, or all ways of all.
+/// All connections of one process, one of them, or all connections of all processes.
 fn choose<'a>(world: &'a World, rng: &mut fastrand::Rng) -> (Vec<&'a Proxy>, String) {
     if rng.u8(0..4) == 0 {
         let all = world.processes().flat_map(|leasehold| &leasehold.proxies).collect();

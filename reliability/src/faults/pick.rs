@@ -1,16 +1,16 @@
-//! How long, and whom.
+//! Random durations of faults.
 
 use std::{ops::RangeInclusive, time::Duration};
 
 use tokio::time::sleep;
 
-/// A moment between these.
+/// A random duration in the range.
 pub(super) fn duration_ms(rng: &mut fastrand::Rng, range: RangeInclusive<u64>) -> Duration {
     Duration::from_millis(rng.u64(range))
 }
 
-/// How long an outage lasts: often longer than a session of etcd or a waiter's
-/// sign of life in Redis, now and then longer than `operationTimeout`.
+/// The duration of an outage: often longer than a session of etcd or a waiter's
+/// sign of life in Redis, sometimes longer than `operationTimeout`.
 pub(super) fn outage(rng: &mut fastrand::Rng) -> Duration {
     match rng.u8(0..12) {
         0 => duration_ms(rng, 5_500..=6_500),
@@ -19,7 +19,7 @@ pub(super) fn outage(rng: &mut fastrand::Rng) -> Duration {
     }
 }
 
-/// Lets it last.
+/// Waits for the duration of a fault.
 pub(super) async fn last(duration: Duration) {
     sleep(duration).await;
 }

@@ -1,4 +1,4 @@
-//! What is done to leasehold itself.
+//! Faults of leasehold itself.
 
 use anyhow::bail;
 
@@ -14,7 +14,7 @@ pub(super) const NAMES: &[&str] = &[
     "leasehold-machine-suspended",
     "leasehold-restarted",
 ];
-/// Where there are several processes, or servers that they are connected to.
+/// Faults of worlds with several processes and with servers.
 pub(super) const WITH_SERVERS: &[&str] = &["leasehold-vanished", "leasehold-restarted-in-turn"];
 
 pub(super) async fn inject(
@@ -22,12 +22,12 @@ pub(super) async fn inject(
     name: &str,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
-    // On a backend nothing is kept that a restart would need.
+    // With a backend, a restart loses nothing.
     let restart_voids =
         if world.backend() == Backend::Memory { Voids::Grants } else { Voids::Nothing };
     let number = rng.usize(0..world.leaseholds.len());
     let leasehold = &mut world.leaseholds[number];
-    // What crashed is not to pass for what this is about to end.
+    // A crash must not be mistaken for this fault.
     leasehold.has_not_crashed()?;
     match name {
         "leasehold-killed" | "leasehold-vanished" => {

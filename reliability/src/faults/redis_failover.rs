@@ -10,8 +10,8 @@ use crate::world::{Store, World};
 
 pub(super) const NAMES: &[&str] = &["redis-failed-over"];
 
-/// By when every process must have left the former master, which goes on as a
-/// replica: it still answers, and refuses to write.
+/// By when every process must have left the former master, which continues as a
+/// replica: it still answers, but refuses writes.
 const LEFT_WITHIN: Duration = Duration::from_secs(15);
 
 pub(super) async fn inject(world: &mut World) -> anyhow::Result<Done> {

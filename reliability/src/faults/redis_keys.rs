@@ -1,4 +1,4 @@
-//! Keys of holders that somebody edits by hand.
+//! Faults that edit keys of holders by hand.
 
 use anyhow::{Context as _, bail};
 use redis::{Script, aio::MultiplexedConnection, cmd};
@@ -16,15 +16,15 @@ pub(super) const NAMES: &[&str] = &[
     "redis-holder-without-expiry",
 ];
 
-/// How often to look for somebody who holds something.
+/// How often to look for a held resource.
 const LOOKS: usize = 20;
-/// What the edits write: it expires even if nobody takes it back.
+/// The value that edits write; it expires even if the edit is not undone.
 const FOREIGN: &str = "put here by hand";
 const FOREIGN_MS: u64 = 5_000;
 
-/// `{what begins it, what takes it back}`: the first returns 0 if there was no holder, else for
-/// how long what takes it back lets the key live at most, in milliseconds; the second changes
-/// nothing that somebody else has made since.
+/// `[edit, undo]`: the first returns 0 if there was no holder, otherwise for how many
+/// milliseconds the undo lets the key live at most; the second leaves later changes by others
+/// alone.
 const REPLACE: [&str; 2] = [
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
      redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
@@ -41,7 +41,7 @@ const WRONG_TYPE: [&str; 2] = [
      return 1",
 ];
 const PERSIST: [&str; 2] = [
-    // The whole TTL that is left: a shorter one would end the grant early.
+    // The whole remaining TTL: a shorter one would end the grant early.
     "local left = redis.call('PTTL', KEYS[1])
      if left < 0 then return 0 end
      redis.call('PERSIST', KEYS[1])
@@ -68,7 +68,7 @@ pub(super) async fn inject(
         }
         "redis-holder-replaced" => (REPLACE, of),
         "redis-holder-of-wrong-type" => (WRONG_TYPE, of),
-        // It lives longer than granted, until somebody ends it.
+        // It lives longer than granted, until it is ended.
         "redis-holder-without-expiry" => (PERSIST, Voids::Nothing),
         _ => bail!("unknown"),
     };

@@ -1,4 +1,4 @@
-//! What is done to the Redis server.
+//! Faults of the Redis server.
 
 use anyhow::bail;
 use redis::{aio::MultiplexedConnection, cmd};
@@ -66,13 +66,13 @@ pub(super) async fn inject(
         "redis-clock-forward" => {
             let by_ms = rng.i64(500..20_000);
             redis.clock().jump(by_ms)?;
-            // Redis counts expiry on this clock: what was granted ends early.
+            // Redis uses this clock for expiry: grants end early.
             Ok(Done { detail: format!("by {by_ms} ms"), voids: Voids::Grants })
         }
         "redis-clock-back" => {
             let by_ms = rng.i64(200..3_000);
             redis.clock().jump(-by_ms)?;
-            // Grants end late, and tokens go by the counters, if there are any.
+            // Grants end late, and tokens follow the counters, if they exist.
             let voids = if redis.clock().is_before_loss() {
                 Voids::GrantsAndTokens
             } else {
@@ -101,8 +101,8 @@ async fn restart(
     Ok(Done { detail: format!("killed, started {data} after {down:?}"), voids })
 }
 
-/// Without the counters tokens go by the clock alone; that orders them unless
-/// it shows a time that it has shown before.
+/// Without the counters, tokens follow the clock alone, which orders them
+/// unless it repeats a time.
 fn data_lost(redis: &mut RedisServer) -> Voids {
     redis.clock().data_lost();
     if redis.clock().repeats() { Voids::GrantsAndTokens } else { Voids::Grants }

@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 
 use super::{Event, Invocation, Operation};
 
-/// Where a client process records. Each event is one write of a whole line, so
-/// that a killed process leaves every event that it recorded.
+/// The file of a client process. Each event is one write of a whole line, so
+/// that a killed process loses no recorded event.
 #[derive(Debug)]
 pub struct Log(Mutex<File>);
 
 impl Log {
-    /// Makes the file, or goes on in it.
+    /// Creates the file, or appends to it.
     pub fn append(path: &Path) -> anyhow::Result<Self> {
         let file = OpenOptions::new()
             .create(true)

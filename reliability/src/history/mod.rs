@@ -1,10 +1,9 @@
-//! What was asked and what came of it, call by call, as it is kept and as it is
-//! checked.
+//! The calls of a run with their outcomes, as they are stored and checked.
 //!
-//! Every client process writes a file of its own, a JSON line an event: the
-//! invocation before anything is sent, the completion once the answer is there.
-//! A call without a completion (its process was killed) has an unknown outcome
-//! from its invocation on.
+//! Every client process writes its own file, with a JSON line for each event:
+//! the invocation before anything is sent, the completion once the answer is
+//! there. A call without a completion (its process was killed) has an unknown
+//! outcome from its invocation on.
 
 mod files;
 
@@ -14,15 +13,15 @@ use serde::{Deserialize, Serialize};
 
 pub use files::{Log, read_folder};
 
-/// What [`Outcome::Refused`] names a call that never left its process, because
+/// The reason in [`Outcome::Refused`] of a call that was never sent, because
 /// nobody listened.
 pub const NOT_SENT: &str = "NOT_SENT";
 
-/// What [`Invocation::via`] is for a front: this, and its number.
+/// The [`Invocation::via`] of a front: this plus its number.
 pub const FRONT_VIA: u32 = 1_000;
 
-/// The number of the process that waits for every resource once more when all
-/// faults are over.
+/// The number of the process that waits for every resource once more after all
+/// faults.
 pub const LAST_WAITS: u32 = 0;
 
 /// A line of a client's file.
@@ -33,16 +32,16 @@ pub enum Event {
     Invoke(Invocation),
     /// Its outcome is known, or known to be unknown.
     Complete {
-        /// The call's.
+        /// The ID of the call.
         id: u64,
         /// When, on [`clock`](crate::clock).
         at_ns: u64,
-        /// What came of it.
+        /// The outcome.
         outcome: Outcome,
     },
 }
 
-/// Who asks for what.
+/// A call with its caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Invocation {
     /// Unique in its run.
@@ -53,17 +52,17 @@ pub struct Invocation {
     pub process: u32,
     /// The client in it: it has one call in flight at a time.
     pub client: u32,
-    /// The leasehold process that is called, or from [`FRONT_VIA`] on the front; none if
-    /// a client of Redis calls it by itself.
+    /// The called leasehold process, or from [`FRONT_VIA`] on a front; none for a client
+    /// that uses Redis directly.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<u32>,
-    /// What is locked.
+    /// The resource.
     pub resource: String,
-    /// What is asked.
+    /// The call.
     pub call: Call,
 }
 
-/// What is asked of a resource.
+/// A call for a resource.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Call {
@@ -71,7 +70,7 @@ pub enum Call {
     Try(Acquisition),
     /// `Lock`, with the deadline of the call.
     Lock {
-        /// What is asked for.
+        /// The request.
         #[serde(flatten)]
         acquisition: Acquisition,
         /// From the call to its deadline.
@@ -79,26 +78,26 @@ pub enum Call {
     },
     /// `RenewLock`.
     Renew {
-        /// Whose.
+        /// The lock ID of the grant.
         lock_id: String,
         /// The TTL asked for.
         ttl_ms: u64,
     },
     /// `Unlock` with a lock ID that some grant had or may have.
     Unlock {
-        /// Whose.
+        /// The lock ID of the grant.
         lock_id: String,
     },
     /// `Unlock` with a lock ID that no grant ever had.
     UnlockWrong {
-        /// Made up.
+        /// An invented lock ID.
         lock_id: String,
     },
     /// `Unlock` with force.
     Force,
     /// `EndLocks` of one grant of the resource, by its public ID.
     End {
-        /// Which.
+        /// The public ID of the grant.
         grant_id: String,
     },
     /// `EndLocks` of all grants of the resource.
@@ -108,21 +107,21 @@ pub enum Call {
     /// has no token. Unlocking it is recorded as [`Call::Unlock`].
     ForeignTry(Acquisition),
     /// A try through a front, by a client of Redis that sends it again if no reply comes. Its
-    /// lock ID is the value; its grant has a token that nobody is told. Renewals and unlocks
-    /// through a front are recorded as [`Call::Renew`] and [`Call::Unlock`].
+    /// lock ID is the value; its grant has a token that no client learns. Renewals and
+    /// unlocks through a front are recorded as [`Call::Renew`] and [`Call::Unlock`].
     FrontTry(Acquisition),
 }
 
-/// What a grant allows besides itself.
+/// Whether a grant is exclusive or shared.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// No other grant.
+    /// No other grant at the same time.
     #[default]
     Exclusive,
-    /// Other shared grants.
+    /// Other shared grants at the same time.
     Shared,
 }
 
@@ -148,23 +147,23 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What a `TryLock` or a `Lock` asks for.
+/// The request of a `TryLock` or a `Lock`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Acquisition {
     /// The TTL asked for.
     pub ttl_ms: u64,
-    /// What the grant allows besides itself.
+    /// The mode.
     #[serde(default, skip_serializing_if = "Mode::is_exclusive")]
     pub mode: Mode,
-    /// A lock ID of the caller's own.
+    /// A lock ID that the caller chose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock_id: Option<String>,
-    /// What finds a live grant again.
+    /// The request ID, which finds a live grant again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
 }
 
-/// What came of a call.
+/// The outcome of a call.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -188,7 +187,7 @@ pub enum Outcome {
     Locked,
     /// `LOCK_NOT_FOUND`.
     NotHeld {
-        /// Whether somebody else holds the resource, as told.
+        /// Whether somebody else holds the resource, if reported.
         held: Option<bool>,
     },
     /// `WAIT_DEADLINE`: nothing is held.
@@ -201,33 +200,33 @@ pub enum Outcome {
     Unknown(String),
 }
 
-/// What a grant came with.
+/// The answer with a grant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Granted {
-    /// Its name.
+    /// Its lock ID.
     pub lock_id: String,
-    /// Its fencing token; 0 if a client of Redis took the lock, which is told none.
+    /// Its fencing token; 0 if a client of Redis took the lock, which gets none.
     pub token: i64,
     /// The TTL granted.
     pub ttl_ns: u64,
-    /// From the request's arrival to the sending of what granted it.
+    /// From the request's arrival to the sending of the granting command.
     pub waited_ns: u64,
     /// Its public ID; empty if a client of Redis took the lock.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub grant_id: String,
 }
 
-/// A call with what came of it.
+/// A call with its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who asked for what.
+    /// The invocation.
     pub invocation: Invocation,
     /// When the outcome was known; `None` if its process died before.
     pub completion: Option<(u64, Outcome)>,
 }
 
 impl Call {
-    /// What is asked for, if it acquires.
+    /// The request, if it acquires.
     #[must_use]
     pub fn acquisition(&self) -> Option<&Acquisition> {
         match self {
@@ -239,7 +238,7 @@ impl Call {
         }
     }
 
-    /// Its name, for people.
+    /// Its name, as text.
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -279,8 +278,7 @@ impl Operation {
         self.invocation.at_ns
     }
 
-    /// By when it had taken effect, if ever: the end of time when that is not
-    /// known.
+    /// By when it had taken effect, if ever; `u64::MAX` if that is not known.
     #[must_use]
     pub fn completed_ns(&self) -> u64 {
         match &self.completion {
@@ -289,7 +287,7 @@ impl Operation {
         }
     }
 
-    /// What came of it, if that is known.
+    /// Its outcome, if known.
     #[must_use]
     pub fn known(&self) -> Option<&Outcome> {
         match &self.completion {

@@ -17,27 +17,27 @@ use super::{
 use crate::run::Settings;
 
 const TTL_MS: u64 = 500;
-/// For how long the first holder computes: it is suspended meanwhile.
+/// How long the first holder computes: it is suspended meanwhile.
 const COMPUTE_MS: u64 = 300;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Has a holder suspended past its TTL while another increments: without a
-/// check of tokens an update is lost, with it none is. Tells what happens to
-/// `tell`; whether it came as it must.
-pub async fn demonstrate(settings: &Settings, tell: impl Fn(&str)) -> anyhow::Result<bool> {
+/// Suspends a holder past its TTL while another increments: without a check of
+/// tokens an update is lost, with it none is. Reports each step to `report`.
+/// Returns whether the result is as expected.
+pub async fn demonstrate(settings: &Settings, report: impl Fn(&str)) -> anyhow::Result<bool> {
     let world = settings.start(0).await?;
     let folder = settings.folder_of(0);
     let socket = world.sockets().into_iter().next().context("no leasehold process")?;
     let mut as_it_must = true;
     for checks_tokens in [false, true] {
-        tell(if checks_tokens {
+        report(if checks_tokens {
             "With the token checked by the register:"
         } else {
             "Without a check of tokens:"
         });
-        let content = once(settings, &socket, &folder, checks_tokens, &tell).await?;
+        let content = once(settings, &socket, &folder, checks_tokens, &report).await?;
         let Content { value, writes, lost, refused, .. } = content;
-        tell(&format!(
+        report(&format!(
             "  the register is {value} after {writes} writes: {lost} lost, {refused} refused"
         ));
         as_it_must &= if checks_tokens { lost == 0 && refused > 0 } else { lost > 0 };
@@ -52,7 +52,7 @@ async fn once(
     socket: &Path,
     folder: &Path,
     checks_tokens: bool,
-    tell: &impl Fn(&str),
+    report: &impl Fn(&str),
 ) -> anyhow::Result<Content> {
     let path = folder.join(format!("register-{checks_tokens}"));
     let mut register = Register::open(&path, checks_tokens)?;
@@ -76,15 +76,15 @@ async fn once(
         sleep(Duration::from_millis(5)).await;
     }
     signal(&first, Signal::STOP)?;
-    tell(&format!("  A holds for {TTL_MS} ms, has read 0, and is suspended"));
+    report(&format!("  A holds for {TTL_MS} ms, has read 0, and is suspended"));
     let second = spawn_worker(&worker(first_number + 1, 0))?.wait().await?;
     anyhow::ensure!(second.success(), "the second holder failed");
-    tell(&format!(
+    report(&format!(
         "  B waits for the lock, gets it at the TTL's end, and writes {}",
         register.content()?.value
     ));
     signal(&first, Signal::CONT)?;
-    tell(if checks_tokens {
+    report(if checks_tokens {
         "  A goes on, is refused, and begins again with a new grant"
     } else {
         "  A goes on, and writes 1 too"

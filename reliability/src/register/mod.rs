@@ -1,9 +1,9 @@
-//! A register that many increment under a lock, and what fencing tokens are
-//! for.
+//! A register that many processes increment under a lock: a demonstration of
+//! fencing tokens.
 //!
-//! A lock alone cannot keep a holder that was paused past its TTL from writing
-//! once it goes on. A store that remembers the greatest token it has seen can:
-//! it refuses the older one.
+//! A lock alone cannot stop a holder that was paused past its TTL from writing
+//! once it resumes. A store that remembers the greatest token can: it refuses
+//! older ones.
 
 mod demonstration;
 mod store;

@@ -11,18 +11,18 @@ use anyhow::Context as _;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-/// More than the greatest content takes.
+/// More than the largest content needs.
 const CONTENT_BYTES: usize = 256;
 
-/// What is in it.
+/// The content of a register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Content {
     /// The value.
     pub value: u64,
     /// How many writes were accepted.
     pub writes: u64,
-    /// Of those, writes of a value that was not computed from the one that
-    /// they replaced: what somebody else wrote is lost.
+    /// Of those, writes of a value that was not computed from the value that
+    /// they replaced: another update was lost.
     pub lost: u64,
     /// How many times a value was read and then found again.
     pub repeated_reads: u64,
@@ -43,13 +43,13 @@ impl Content {
     }
 }
 
-/// A token that is older than what was done with a later one.
+/// A token that is older than that of an earlier access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("token {token} is stale; {fence} was seen already")]
 pub struct Stale {
     /// The token.
     pub token: i64,
-    /// The greatest that it has to reach.
+    /// The token that it has to reach.
     pub fence: i64,
 }
 
@@ -61,8 +61,8 @@ pub struct Register {
 }
 
 impl Register {
-    /// Opens it, or makes it. Whether it checks tokens is its own affair, not
-    /// its users'.
+    /// Opens or creates it. Whether it checks tokens is a property of the
+    /// register, not of its users.
     pub fn open(path: &Path, checks_tokens: bool) -> anyhow::Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -90,7 +90,7 @@ impl Register {
         self.access(token, |content| content.write_fence, again)
     }
 
-    /// Puts `value` in, which was computed from `base`.
+    /// Writes `value`, which was computed from `base`.
     pub fn write(
         &mut self,
         token: i64,
@@ -106,7 +106,7 @@ impl Register {
         self.access(token, |content| content.write_fence.max(content.read_fence), write)
     }
 
-    /// Everything in it.
+    /// Its content.
     pub fn content(&mut self) -> anyhow::Result<Content> {
         flock(&self.file, FlockOperation::LockShared)?;
         let content = self.load();
@@ -140,7 +140,7 @@ impl Register {
         } else {
             Ok(change(&mut content))
         };
-        // One write of one size: a process that is killed leaves it whole.
+        // One write of constant size: a killed process leaves it whole.
         let mut bytes = serde_json::to_vec(&content)?;
         bytes.resize(bytes.len().max(CONTENT_BYTES), b' ');
         self.file.write_all_at(&bytes, 0)?;

@@ -10,10 +10,10 @@ use crate::{
     history::{Acquisition, Call, Log, Mode, Outcome},
 };
 
-/// What is locked.
+/// The locked resource.
 const RESOURCE: &str = "register";
 
-/// What a worker is told.
+/// The settings of a worker.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Settings {
     /// A leasehold process's socket.
@@ -45,8 +45,8 @@ pub struct Settings {
     pub ttl_ms: u64,
 }
 
-/// Locks, reads, computes, writes back or reads again, unlocks. It never looks at
-/// its safe deadline, as too many programs do not.
+/// Locks, reads, computes, writes back or reads again, unlocks. It ignores its
+/// safe deadline, as too many programs do.
 pub async fn work(settings: Settings) -> anyhow::Result<()> {
     let mut register = Register::open(&settings.register, !settings.unchecked)?;
     let log = Arc::new(Log::append(&settings.history)?);
@@ -64,7 +64,7 @@ pub async fn work(settings: Settings) -> anyhow::Result<()> {
         let Outcome::Granted(granted) = caller.call(RESOURCE, call, None).await? else {
             continue;
         };
-        // A worker that is refused has lost the lock, and begins again.
+        // A refused worker has lost the lock, and begins again.
         if access(&mut register, granted.token, &settings).await?.is_ok() {
             done += 1;
         }

@@ -1,4 +1,4 @@
-//! Many increment and read at once, and are suspended and killed meanwhile.
+//! Many processes increment and read at once, and are suspended and killed meanwhile.
 
 use std::{path::PathBuf, process::Stdio, time::Duration};
 
@@ -30,12 +30,12 @@ pub(super) struct Worker {
     pub(super) ttl_ms: u64,
 }
 
-/// What became of the register.
+/// The final counts of the register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counts {
     /// Writes that were accepted.
     pub writes: u64,
-    /// Of those, writes that overwrote what their writer had not seen.
+    /// Of those, writes that overwrote an unseen update.
     pub lost: u64,
     /// Values that were read and found again under the same shared lock.
     pub repeated_reads: u64,
@@ -47,7 +47,7 @@ pub struct Counts {
     pub is_exact: bool,
 }
 
-/// Has several processes increment one register for a while, and others read it; one after
+/// Runs several processes that increment one register, and others that read it; one after
 /// the other is suspended past its TTL or killed.
 pub async fn increment_under_faults(
     settings: &Settings,

@@ -1,12 +1,12 @@
-//! The faults that are done to client processes.
+//! The faults of client processes.
 
-/// What is done to client processes. Nothing of it excuses leasehold.
+/// Faults of client processes. They excuse nothing.
 pub(crate) const FAULTS: &[&str] = &["client-killed", "client-suspended"];
-/// What is done to a client process whose clients are a crowd.
+/// Faults of a client process with a crowd.
 pub(crate) const CROWD_FAULTS: &[&str] =
     &["crowd-killed", "crowd-suspended", "crowd-killed-with-leasehold"];
 
-/// Whether a fault is done to client processes.
+/// Whether a fault is one of client processes.
 pub(super) fn knows(name: &str) -> bool {
     FAULTS.contains(&name) || CROWD_FAULTS.contains(&name)
 }

@@ -1,4 +1,4 @@
-//! The client processes of a round, and what is done to them.
+//! The client processes of a round, and their faults.
 
 use std::{
     fs::File,
@@ -22,23 +22,23 @@ use crate::{
     world::{Backend, World},
 };
 
-/// How long a client process may take to end once told to.
+/// How long a client process may take to end.
 const END_MAX: Duration = Duration::from_secs(40);
 
 /// The client processes of one round.
 #[derive(Debug)]
 pub(super) struct Clients {
     program: PathBuf,
-    /// What every process is told.
+    /// The arguments of every process.
     arguments: Vec<String>,
     folder: PathBuf,
     children: Vec<Running>,
-    /// The number of the next process; none is used twice.
+    /// The number of the next process; numbers are not reused.
     next: u32,
     rng: fastrand::Rng,
 }
 
-/// A process, with what it was told besides.
+/// A process, with its own arguments.
 #[derive(Debug)]
 struct Running {
     role: Role,
@@ -47,7 +47,7 @@ struct Running {
 }
 
 impl Clients {
-    /// Starts those of the plan.
+    /// Starts the processes of the plan.
     pub(super) fn start(
         settings: &Settings,
         plan: &Plan,
@@ -120,14 +120,14 @@ impl Clients {
             .with_context(|| format!("starting {}", self.program.display()))
     }
 
-    /// Whether there is a process that this fault can be done to.
+    /// Whether there is a process for this fault.
     pub(super) fn has_one_for(&self, name: &str) -> bool {
         let of_crowd = CROWD_FAULTS.contains(&name);
         self.children.iter().any(|running| (running.role == Role::Crowd) == of_crowd)
     }
 
-    /// Does one of [`FAULTS`] to one of them, or one of [`CROWD_FAULTS`] to the
-    /// crowd.
+    /// Injects one of [`FAULTS`] into one of them, or one of [`CROWD_FAULTS`]
+    /// into the crowd.
     pub(super) async fn inject(
         &mut self,
         name: &str,
@@ -158,8 +158,8 @@ impl Clients {
                 self.replace(place).await?;
                 format!("killed, another started after {during:?}")
             }
-            // Nobody tells the backend that they have gone; and nobody comes in
-            // their place, so that what they leave can be seen.
+            // The backend is not notified that they have gone, and they are not
+            // replaced, so that their leftovers show.
             "crowd-killed-with-leasehold" => {
                 world.kill_leasehold(0).await?;
                 self.children[place].child.kill().await?;
@@ -192,7 +192,7 @@ impl Clients {
         Ok(kill_process(process, Signal::CONT)?)
     }
 
-    /// Has all of them end their last calls.
+    /// Lets all of them end their last calls.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
         for running in &mut self.children {
             drop(running.child.stdin.take());

@@ -1,5 +1,5 @@
-//! One run: a world, client processes, faults from a seed, and the check of
-//! what was recorded.
+//! One run: a world, client processes, faults from a seed, and the check of the
+//! recorded history.
 
 mod client_faults;
 mod clients;
@@ -26,7 +26,7 @@ pub use summary::{Report, Summary};
 
 use crate::world::{Backend, Settings as WorldSettings, World};
 
-/// What every run shares.
+/// The settings of all runs.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The backend.
@@ -35,7 +35,7 @@ pub struct Settings {
     pub leasehold: PathBuf,
     /// The etcd binary.
     pub etcd: PathBuf,
-    /// This program, which client processes are run with.
+    /// This program, which is also run for client processes.
     pub program: PathBuf,
     /// leasehold processes.
     pub processes: usize,
@@ -47,18 +47,18 @@ pub struct Settings {
     pub pause_ms_max: u64,
     /// For how long faults are injected.
     pub faults_for: Duration,
-    /// For how long the clients go on after the last.
+    /// How long the clients continue after the last fault.
     pub calm_for: Duration,
     /// The names of faults that are left out.
     pub without: Vec<String>,
-    /// What the clients are at; drawn from the seed of each run if absent.
+    /// The situation of the clients; drawn from the seed of each run if absent.
     pub situation: Option<Situation>,
-    /// Where the runs' folders are made.
+    /// Where the folders of runs are created.
     pub folder: PathBuf,
 }
 
-/// Makes place for a run. What found something is kept under another name: a
-/// race need not come again.
+/// Clears the folder for a run. A run with violations is kept under another
+/// name, because a race may not recur.
 fn clear(folder: &Path) -> std::io::Result<()> {
     if !folder.exists() {
         return Ok(());
@@ -90,12 +90,12 @@ impl Settings {
         }
     }
 
-    /// Starts a world in the folder of this seed, which is made anew.
+    /// Starts a world in the folder of this seed, which is created anew.
     pub async fn start(&self, seed: u64) -> anyhow::Result<World> {
         self.start_with(seed, 0).await
     }
 
-    /// The same with fronts for clients of Redis.
+    /// Like [`Settings::start`], with fronts for clients of Redis.
     async fn start_with(&self, seed: u64, fronts: usize) -> anyhow::Result<World> {
         let folder = self.folder_of(seed);
         clear(&folder).with_context(|| folder.display().to_string())?;
@@ -104,7 +104,7 @@ impl Settings {
     }
 
     /// Carries out one run: a world of its own, one round in it. Its folder
-    /// stays if anything was violated or went wrong, or if `keep` says so.
+    /// stays if anything was violated or went wrong, or with `keep`.
     pub async fn run(&self, seed: u64, keep: bool) -> anyhow::Result<Report> {
         let (folder, plan) = (self.folder_of(seed), Plan::of(self, seed));
         let mut world = self.start_with(seed, plan.fronts()).await?;

@@ -5,26 +5,26 @@ use std::time::Duration;
 use super::{Settings, client_faults, situation::Situation};
 use crate::{client::Role, faults, world::Backend};
 
-/// For how long faults are injected at least, and how long the clients go on
-/// after the last, where something is to be seen that takes seconds.
+/// The least time of faults, and of the clients after the last fault, in
+/// situations with effects that take seconds.
 const FAULTS_FOR_MIN: Duration = Duration::from_secs(7);
 const CALM_FOR_MIN: Duration = Duration::from_secs(8);
-/// Until long queues have formed.
+/// Time for long queues to form.
 const WAITERS_QUIET_FOR: Duration = Duration::from_secs(2);
 const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
-/// How many fronts there are for clients of Redis; on memory none.
+/// The number of fronts; none on memory.
 pub(super) const FRONTS: usize = 2;
-/// How many clients at random there are in each process beside others.
+/// How many random clients there are in each process beside others.
 const RANDOM_BESIDE: u32 = 6;
-/// In so many of 100 choices the fault is one that the situation asks for.
+/// How many of 100 faults are among those that the situation prefers.
 const PREFERRED_PERCENT: u8 = 60;
 
-/// In so many of 100 runs all locks are exclusive.
+/// In how many of 100 runs all locks are exclusive.
 const EXCLUSIVE_PERCENT: u8 = 30;
-/// Of how many of 100 acquisitions the mode is shared in the others.
+/// How many of 100 acquisitions are shared in the others.
 const READERS: [u32; 4] = [15, 40, 70, 90];
 
-/// A client process besides those of the usual mix.
+/// A client process beside those of the usual mix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extra {
     /// What its clients do.
@@ -39,14 +39,14 @@ pub struct Extra {
     pub wait_ms: u64,
 }
 
-/// What a round does.
+/// The plan of a round.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What all choices follow from.
+    /// The seed of all choices.
     pub seed: u64,
-    /// What every resource's name begins with.
+    /// The prefix of every resource's name.
     pub name: String,
-    /// What its clients are at.
+    /// The situation of its clients.
     pub situation: Situation,
     /// Client processes of the usual mix.
     pub client_processes: u32,
@@ -54,21 +54,21 @@ pub struct Plan {
     pub clients: u32,
     /// How many resources of each kind those use at a time.
     pub resources: u32,
-    /// Of how many of 100 acquisitions the mode is shared.
+    /// How many of 100 acquisitions are shared.
     pub readers: u32,
-    /// Whether the locks are watched, where the store can be watched.
+    /// Whether the locks are watched, if the store supports it.
     pub is_watched: bool,
     /// The other client processes.
     pub extras: Vec<Extra>,
-    /// The names of what may be injected.
+    /// The names of faults that may be injected.
     pub faults: Vec<&'static str>,
-    /// Those of them that are injected more often.
+    /// The faults that are injected more often.
     pub preferred: Vec<&'static str>,
-    /// For how long the clients are left alone at first.
+    /// How long the clients run without faults at first.
     pub quiet_for: Duration,
-    /// For how long faults are injected then.
+    /// How long faults are injected then.
     pub faults_for: Duration,
-    /// For how long the clients go on afterwards.
+    /// How long the clients continue afterwards.
     pub calm_for: Duration,
 }
 
@@ -76,7 +76,7 @@ impl Plan {
     /// The plan of this seed, with every fault that is not left out.
     #[must_use]
     pub fn of(settings: &Settings, seed: u64) -> Self {
-        // Not the numbers that the faults follow from.
+        // Not the sequence that faults are drawn from.
         let mut rng = fastrand::Rng::with_seed(seed ^ 0x5eed_0f91);
         let drawn = Situation::draw(settings.backend, &mut rng);
         let situation = settings.situation.unwrap_or(drawn);
@@ -114,7 +114,7 @@ impl Plan {
                 plan.client_processes = 0;
                 plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
             }
-            // Few faults, and time to see who is still waited for, or overtaken.
+            // Few faults, and time to see who still waits or was overtaken.
             Situation::Waiters | Situation::Readers => {
                 plan.clients = plan.clients.min(RANDOM_BESIDE);
                 plan.quiet_for = WAITERS_QUIET_FOR;
@@ -141,8 +141,8 @@ impl Plan {
     }
 }
 
-/// Not of the numbers that the situation follows from, so that this is the same whether the
-/// run has readers or not.
+/// From a separate sequence, so that the situation is the same whether the run has readers
+/// or not.
 fn readers(situation: Situation, seed: u64) -> u32 {
     let mut rng = fastrand::Rng::with_seed(seed ^ 0x4ead_e425);
     if situation != Situation::Readers && rng.u8(..100) < EXCLUSIVE_PERCENT {
@@ -164,7 +164,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
         Situation::Sharing => vec![extra(Role::Sharing, rng.u32(8..24), rng.u32(4..12))],
         Situation::Lasting => vec![extra(Role::Lasting, rng.u32(8..16), 6)],
         Situation::Keepers => {
-            // Now and then many.
+            // Sometimes many.
             let (clients, ttls_ms): (u32, &[u64]) = if rng.u8(..4) == 0 {
                 (rng.u32(1_000..3_500), &[6_000, 9_000, 12_000])
             } else {
@@ -172,7 +172,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             };
             let ttl_ms = ttls_ms[rng.usize(..ttls_ms.len())];
             let mut all = vec![Extra { ttl_ms, ..extra(Role::Keepers, clients, 1) }];
-            // Beside thousands of keepers a busy machine does not serve both.
+            // A busy machine cannot serve others beside thousands of keepers.
             if clients < 1_000 {
                 let resources = rng.u32(1..4);
                 all.push(extra(Role::Namesakes, resources * rng.u32(10..40), resources));
@@ -180,7 +180,7 @@ fn extras(situation: Situation, settings: &Settings, rng: &mut fastrand::Rng) ->
             all
         }
         Situation::Waiters => {
-            // Whoever lost a place must meet somebody who came later and is served.
+            // For a waiter that lost its place, there must be a later one that is served.
             let resources = rng.u32(2..6);
             vec![extra(Role::Waiters, resources * rng.u32(4..7), resources)]
         }

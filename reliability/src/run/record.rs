@@ -1,4 +1,4 @@
-//! What a run leaves in its folder, besides the histories and logs.
+//! The files in a run's folder besides the histories and logs.
 
 use std::{
     fs::{File, OpenOptions},
@@ -22,16 +22,16 @@ const FAULTS: &str = "faults.jsonl";
 const WORDS: &str = "watched.txt";
 const VIOLATIONS: &str = "violations.json";
 
-/// What a run was, so that its history can be checked again.
+/// A run's parameters and leftovers, so that its history can be checked again.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// The backend.
     pub backend: Backend,
-    /// What its choices followed from.
+    /// The seed of its choices.
     pub seed: u64,
-    /// What the backend still had at the end.
+    /// The leftovers on the backend at the end.
     pub left: Vec<String>,
-    /// How what a watch told differed from a list.
+    /// How the events of a watch differed from a list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<String>,
 }
@@ -42,20 +42,20 @@ impl Record {
     }
 }
 
-/// Keeps what a watch told, to be searched for secrets.
+/// Stores the words of a watch's events, to be searched for secrets.
 pub(super) fn write_words(folder: &Path, words: &Words) -> anyhow::Result<()> {
     let lines: Vec<_> = words.sorted().collect();
     Ok(std::fs::write(folder.join(WORDS), lines.join("\n"))?)
 }
 
-/// Whether a folder is of a run that found something, or was broken off.
+/// Whether a folder is of a run with violations, or of one that was broken off.
 pub(super) fn found_something(folder: &Path) -> bool {
     let violations = std::fs::read(folder.join(VIOLATIONS)).unwrap_or_default();
     serde_json::from_slice::<Vec<serde_json::Value>>(&violations)
         .map_or(true, |violations| !violations.is_empty())
 }
 
-/// Where faults are written down as they end.
+/// The file of faults, which are recorded as they end.
 #[derive(Debug)]
 pub(super) struct FaultLog(File);
 
@@ -72,7 +72,7 @@ impl FaultLog {
     }
 }
 
-/// Checks what a run left in its folder, and writes down what it violates.
+/// Checks a run from its folder, and records its violations.
 pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Verdict)> {
     let record = std::fs::read(folder.join(RECORD))
         .with_context(|| format!("{} is not the folder of a run", folder.display()))?;
@@ -85,15 +85,15 @@ pub fn check_folder(folder: &Path) -> anyhow::Result<(Record, Vec<Injected>, Ver
         .collect::<Result<Vec<Injected>, _>>()?;
     let operations = read_folder(folder)?;
     let mut verdict = check(record.backend, &operations, &faults);
-    let told = std::fs::read_to_string(folder.join(WORDS)).unwrap_or_default();
-    let leaked = leaked(&told.lines().collect(), &operations);
+    let words = std::fs::read_to_string(folder.join(WORDS)).unwrap_or_default();
+    let leaked = leaked(&words.lines().collect(), &operations);
     let leases_max = leases_left_max(record.backend, &operations, &faults);
     let are_leases = record.left.iter().all(|left| left.starts_with(LEASE));
     let left: &[String] =
         if are_leases && record.left.len() <= leases_max { &[] } else { &record.left };
     for (rule, found) in [
         (Rule::NothingLeft, left),
-        (Rule::WatchTold, &record.differences[..]),
+        (Rule::WatchMatchesList, &record.differences[..]),
         (Rule::NoSecret, &leaked[..]),
     ] {
         if !found.is_empty() {

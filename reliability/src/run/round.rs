@@ -24,20 +24,20 @@ use crate::{
     world::{World, leasehold::Leasehold},
 };
 
-/// Within what time a fault is over, and a world healed: else the run itself
-/// is broken.
+/// How long a fault, and the healing of a world, may take: otherwise the run
+/// itself is broken.
 const FAULT_MAX: Duration = Duration::from_secs(90);
-/// Within what time everything serves again when a fault is over: elections and
-/// new connections take seconds on a machine that is busy.
+/// How long until everything serves again after a fault: elections and new
+/// connections take seconds on a busy machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(20);
-/// How long a waiter that is left alone with a resource may wait for it.
+/// How long the only waiter of a resource may wait for it.
 const LAST_WAIT_MS: u64 = 15_000;
 /// How many resources are waited for at once at the end.
 const LAST_WAITS_AT_ONCE: usize = 32;
 
 /// Carries a round out and checks it; everything is recorded in `folder`. If it
-/// is the `last` of its world, leasehold is stopped before what is left is looked
-/// for.
+/// is the `last` of its world, leasehold is stopped before leftovers are
+/// searched.
 pub(super) async fn carry_out(
     settings: &Settings,
     world: &mut World,
@@ -101,7 +101,7 @@ async fn inject_all(
         if client_faults::knows(name) && !clients.has_one_for(name) {
             continue;
         }
-        // How much a fault draws hangs on what it finds: the next ones do not.
+        // How many numbers a fault draws depends on what it finds; the next ones must not.
         let mut of_fault = rng.fork();
         felt.push(if client_faults::knows(name) {
             clients.inject(name, world, &mut of_fault).await?
@@ -110,7 +110,7 @@ async fn inject_all(
                 .await
                 .with_context(|| format!("the fault {name} does not end"))??
         });
-        // Now and then the next one meets what is not well again.
+        // Sometimes the next fault begins before everything has settled.
         if rng.u8(0..3) > 0 {
             settle(world, &mut felt, &mut log).await?;
         }
@@ -132,9 +132,8 @@ async fn settle(
     settled.context("not everything serves again though no fault is left")?
 }
 
-/// Waits for every resource once more: whatever was left on it must end, and
-/// nobody else wants it. Recorded as
-/// process [`LAST_WAITS`].
+/// Waits for every resource once more: leftovers on it must end, and there is
+/// no other waiter. Recorded as process [`LAST_WAITS`].
 async fn wait_for_everything(sockets: &[PathBuf], folder: &Path) -> anyhow::Result<()> {
     let mut names: Vec<_> =
         read_folder(folder)?.into_iter().map(|op| op.invocation.resource).collect();
@@ -148,7 +147,7 @@ async fn wait_for_everything(sockets: &[PathBuf], folder: &Path) -> anyhow::Resu
             Caller::new(Arc::clone(&processes), Arc::clone(&log), Arc::clone(&ids), client);
         async move {
             if name.contains(LASTING) {
-                // It may be held for hours by somebody who was killed.
+                // A killed client may hold it for hours.
                 caller.call(&name, Call::Force, None).await?;
             }
             let acquisition = Acquisition { ttl_ms: 2_000, ..Acquisition::default() };

@@ -1,10 +1,10 @@
-//! What the clients of a run are at, and which faults suit that.
+//! The situation of a run's clients, and the faults that suit it.
 
 use clap::ValueEnum;
 
 use crate::world::Backend;
 
-/// What the clients of a run are at, besides the usual mix.
+/// The clients of a run besides the usual mix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, ValueEnum)]
 pub enum Situation {
     /// Nothing else.
@@ -12,7 +12,7 @@ pub enum Situation {
     Usual,
     /// Clients share grants over several leasehold processes.
     Sharing,
-    /// The same, and locks of hours that are unlocked at once.
+    /// Like `Sharing`, with locks of hours that are unlocked at once.
     Lasting,
     /// Hundreds of locks are held and renewed while servers stand still.
     Keepers,
@@ -32,7 +32,7 @@ pub enum Situation {
 }
 
 impl Situation {
-    /// As on the command line.
+    /// Its name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Situation {
         Self::Usual
     }
 
-    /// The faults that it is about.
+    /// The faults that it prefers.
     pub(super) fn prefers(self) -> &'static [&'static str] {
         match self {
             Self::Usual => &[],

@@ -1,4 +1,4 @@
-//! Rounds without end over worlds that live for the whole time.
+//! Endless rounds over worlds that live for the whole time.
 
 use std::{fmt, time::Duration};
 
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Plan, Report, Settings, plan::FRONTS, round};
 use crate::world::{Weight, World};
 
-/// What a process may take more at the end, besides twice what it took.
+/// How much a process may grow beyond twice its memory.
 const RSS_SLACK_BYTES: u64 = 8 * 1024 * 1024;
 const DESCRIPTORS_SLACK: u64 = 8;
 
@@ -23,7 +23,7 @@ const ENDING: [&str; 7] = [
     "front-restarted",
 ];
 
-/// A world that many rounds are carried out on.
+/// A world of many rounds.
 #[derive(Debug)]
 pub struct Soaked {
     settings: Settings,
@@ -34,8 +34,8 @@ pub struct Soaked {
     used: Vec<Weight>,
 }
 
-/// What the leasehold processes of a world took: at the start, after the first
-/// round, when everything had been used once, and at the end.
+/// The resources that the leasehold processes of a world used: at the start,
+/// after the first round, when everything had been used once, and at the end.
 #[derive(Clone, Debug)]
 pub struct Growth {
     started: Vec<Weight>,
@@ -44,8 +44,8 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Whether no process has grown by more since the first round than what an
-    /// allocator keeps and a few connections are.
+    /// Whether no process has grown since the first round by more than an
+    /// allocator's cache and a few connections.
     #[must_use]
     pub fn is_flat(&self) -> bool {
         self.used.len() == self.last.len()
@@ -57,8 +57,8 @@ impl Growth {
 }
 
 impl Soaked {
-    /// Starts the world of this seed. Its leasehold processes are to live for
-    /// as long as it does, so faults that end one are left out.
+    /// Starts the world of this seed. Its leasehold processes must live as long
+    /// as it does, so faults that end one are left out.
     pub async fn start(mut settings: Settings, seed: u64) -> anyhow::Result<Self> {
         settings.without.extend(ENDING.map(String::from));
         let world = settings.start_with(seed, FRONTS).await?;
@@ -75,7 +75,7 @@ impl Soaked {
     /// Carries one more round out. Its folder stays if it violates anything.
     pub async fn round(&mut self) -> anyhow::Result<Report> {
         self.rounds += 1;
-        // A round that was broken off may have left its fault.
+        // An aborted round may have left its fault.
         self.world.heal().await?;
         let mut plan = Plan::of(&self.settings, self.seed.wrapping_add(self.rounds));
         // Each round has resources of its own.
@@ -93,7 +93,7 @@ impl Soaked {
         Ok(report)
     }
 
-    /// Ends it; how its leasehold processes have grown.
+    /// Ends it. Returns the growth of its leasehold processes.
     pub async fn stop(self) -> Growth {
         let last = self.world.weights();
         self.world.stop().await;
@@ -101,18 +101,18 @@ impl Soaked {
     }
 }
 
-/// Goes on with rounds on one world after the other until the time is over.
-/// What each comes to is told to `tell`.
+/// Runs rounds on one world after the other until the time is over. Each result
+/// is passed to `on_report`.
 pub async fn soak(
     worlds: &mut [Soaked],
     during: Duration,
-    mut tell: impl FnMut(&Soaked, anyhow::Result<Report>),
+    mut on_report: impl FnMut(&Soaked, anyhow::Result<Report>),
 ) {
     let until = Instant::now() + during;
     while Instant::now() < until {
         for world in &mut *worlds {
             let report = world.round().await;
-            tell(world, report);
+            on_report(world, report);
         }
     }
 }
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_keeps_taking_more_is_told() {
+    fn a_process_that_keeps_growing_is_reported() {
         let weights = |rss_mib: u64, descriptors| {
             let rss_bytes = rss_mib * 1024 * 1024;
             vec![Weight { name: "leasehold-0".into(), rss_bytes, descriptors }]

@@ -1,26 +1,26 @@
-//! What runs came to, for people.
+//! The results of runs, as text.
 
 use std::{collections::BTreeMap, fmt};
 
 use super::Situation;
 use crate::{check::Verdict, faults::Injected, world::Weight};
 
-/// What one round came to.
+/// The result of one round.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// What it followed from.
+    /// Its seed.
     pub seed: u64,
-    /// What its clients were at.
+    /// The situation of its clients.
     pub situation: Situation,
-    /// What was injected.
+    /// The injected faults.
     pub faults: Vec<Injected>,
-    /// What the check found.
+    /// The result of the check.
     pub verdict: Verdict,
-    /// What each leasehold process took of the machine at its end.
+    /// The resources that each leasehold process used at the end.
     pub weights: Vec<Weight>,
 }
 
-/// What many rounds came to.
+/// The results of many rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Rounds.

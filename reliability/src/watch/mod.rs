@@ -1,5 +1,5 @@
-//! A watch of all locks of a run: across its faults, what it tells must add up to what a
-//! list tells, and must not contain a secret.
+//! A watch of all locks of a run: across its faults, its events must add up to a list,
+//! and must not contain a secret.
 
 mod secrets;
 mod table;

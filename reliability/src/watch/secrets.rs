@@ -14,7 +14,7 @@ const TOKEN_MIN: i64 = 1_000_000_000;
 pub struct Words(HashSet<String>);
 
 impl Words {
-    /// Takes the texts of an event in.
+    /// Adds the texts of an event.
     pub fn add(&mut self, event: &LockEvent) {
         let states = event.state.iter();
         let ended = event.ended.iter().filter_map(|ended| ended.grant.as_ref());
@@ -29,7 +29,7 @@ impl Words {
         }
     }
 
-    /// Takes the words of another watch in.
+    /// Adds the words of another watch.
     pub fn extend(&mut self, other: &Self) {
         self.0.extend(other.0.iter().cloned());
     }
@@ -53,7 +53,7 @@ pub fn leaked(words: &Words, operations: &[Operation]) -> Vec<String> {
     let mut leaked = BTreeSet::new();
     let mut look = |what: &str, secret: &str| {
         if words.0.contains(secret) {
-            leaked.insert(format!("{what} {secret} was told in an event"));
+            leaked.insert(format!("{what} {secret} was in an event"));
         }
     };
     for operation in operations {

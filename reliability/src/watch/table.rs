@@ -1,4 +1,4 @@
-//! What a watch has told, as a table.
+//! The events of a watch, folded into a table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use leasehold_proto::locks::{LockEvent, LockState};
 pub struct Held {
     /// How many there are.
     total: usize,
-    /// Their public IDs, if all were told.
+    /// Their public IDs, if all were reported.
     grant_ids: BTreeSet<String>,
 }
 
 impl Held {
-    /// Those of a lock as it was told.
+    /// The grants of a reported lock.
     #[must_use]
     pub fn of(state: &LockState) -> Self {
         let total = usize::try_from(state.grants_total).unwrap_or(0);
@@ -24,16 +24,16 @@ impl Held {
     }
 }
 
-/// What is held, as a watch tells it.
+/// The held locks according to a watch.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     locks: BTreeMap<String, Held>,
-    /// Whether all states have been told.
+    /// Whether all states have been reported.
     is_synced: bool,
 }
 
 impl Table {
-    /// Takes an event in.
+    /// Applies an event.
     pub fn fold(&mut self, event: &LockEvent) {
         if event.restarted {
             *self = Self::default();
@@ -49,17 +49,18 @@ impl Table {
         self.is_synced |= event.synced;
     }
 
-    /// How it differs from what was listed; nothing if it does not.
+    /// How it differs from a list; `None` if it does not.
     #[must_use]
     pub fn difference(&self, listed: &BTreeMap<String, Held>) -> Option<String> {
         if !self.is_synced {
-            return Some("not all states have been told".into());
+            return Some("not all states have been reported".into());
         }
         let names: BTreeSet<_> = self.locks.keys().chain(listed.keys()).collect();
         names.into_iter().find_map(|name| {
-            let (told, listed) = (self.locks.get(name), listed.get(name));
-            (told != listed)
-                .then(|| format!("{name} was told as {told:?}, and is listed as {listed:?}"))
+            let (reported, listed) = (self.locks.get(name), listed.get(name));
+            (reported != listed).then(|| {
+                format!("{name} was reported as {reported:?}, and is listed as {listed:?}")
+            })
         })
     }
 }
@@ -81,7 +82,7 @@ mod tests {
         }
     }
 
-    fn told(resource: &str, grant_ids: &[&str]) -> LockEvent {
+    fn reported(resource: &str, grant_ids: &[&str]) -> LockEvent {
         LockEvent { state: Some(state(resource, grant_ids)), ..LockEvent::default() }
     }
 
@@ -105,33 +106,37 @@ mod tests {
 
     #[test]
     fn the_last_state_of_each_lock_counts() {
-        let table =
-            table(&[told("a", &["1"]), told("b", &["2"]), synced(), told("a", &["1", "3"])]);
+        let table = table(&[
+            reported("a", &["1"]),
+            reported("b", &["2"]),
+            synced(),
+            reported("a", &["1", "3"]),
+        ]);
         let listed = listed(&[state("a", &["3", "1"]), state("b", &["2"])]);
         assert_eq!(table.difference(&listed), None);
     }
 
     #[test]
-    fn a_free_lock_that_was_not_told_is_a_difference() {
-        let table = table(&[told("a", &["1"]), synced()]);
+    fn a_free_lock_that_was_not_reported_is_a_difference() {
+        let table = table(&[reported("a", &["1"]), synced()]);
         assert!(table.difference(&listed(&[])).is_some());
     }
 
     #[test]
-    fn a_held_lock_that_was_not_told_is_a_difference() {
-        let table = table(&[told("a", &["1"]), synced(), told("a", &[])]);
+    fn a_held_lock_that_was_not_reported_is_a_difference() {
+        let table = table(&[reported("a", &["1"]), synced(), reported("a", &[])]);
         assert!(table.difference(&listed(&[state("a", &["2"])])).is_some());
         assert_eq!(table.difference(&listed(&[])), None);
     }
 
     #[test]
-    fn what_was_told_before_a_restart_is_forgotten() {
-        let table = table(&[told("a", &["1"]), synced(), restarted(), synced()]);
+    fn events_before_a_restart_are_forgotten() {
+        let table = table(&[reported("a", &["1"]), synced(), restarted(), synced()]);
         assert_eq!(table.difference(&listed(&[])), None);
     }
 
     #[test]
-    fn a_watch_that_has_not_told_all_states_is_a_difference() {
+    fn a_watch_without_all_states_is_a_difference() {
         assert!(table(&[]).difference(&listed(&[])).is_some());
     }
 }

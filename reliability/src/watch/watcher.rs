@@ -15,22 +15,22 @@ use tokio::{
 use super::{Held, Table, Words};
 use crate::client::{Process, process, to_instance};
 
-/// What a store declares that can be watched.
+/// The feature of stores that can be watched.
 const WATCH: &str = "WATCH";
-/// What the names of the locks begin with that are held during the comparison.
+/// The prefix of locks that are held during the comparison.
 const OWN: &str = "watched/";
-/// So many of those are held exclusively, and as many by two readers.
+/// How many of those are held exclusively; as many are held by two readers.
 const OWN_OF_EACH_MODE: usize = 3;
 const OWN_TTL_S: i64 = 60;
 const AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Within what time a quiet store's watch and list tell the same: the longest TTL that is
-/// left to expire, and what a backend may add.
+/// How soon a quiet store's watch and list must agree: the longest TTL that is left to
+/// expire, and what a backend may add.
 const SAME_WITHIN: Duration = Duration::from_secs(40);
 
-/// What one watch has told.
+/// The events of one watch.
 #[derive(Debug, Default)]
-struct Told {
+struct Watched {
     table: Table,
     words: Words,
 }
@@ -40,7 +40,7 @@ struct Told {
 pub struct Watchers {
     processes: Vec<Process>,
     prefix: String,
-    told: Vec<Arc<Mutex<Told>>>,
+    watched: Vec<Arc<Mutex<Watched>>>,
     watching: Vec<AbortHandle>,
     _tasks: JoinSet<()>,
 }
@@ -56,31 +56,38 @@ impl Watchers {
             return Ok(None);
         }
         let mut tasks = JoinSet::new();
-        let told: Vec<_> = processes.iter().map(|_| Arc::<Mutex<Told>>::default()).collect();
-        let watching = processes.iter().zip(&told).map(|(process, told)| {
-            tasks.spawn(watch(process.clone(), prefix.to_owned(), Arc::clone(told)))
+        let watched: Vec<_> =
+            processes.iter().map(|_| Arc::<Mutex<Watched>>::default()).collect();
+        let watching = processes.iter().zip(&watched).map(|(process, watched)| {
+            tasks.spawn(watch(process.clone(), prefix.to_owned(), Arc::clone(watched)))
         });
         let watching = watching.collect();
-        Ok(Some(Self { processes, prefix: prefix.to_owned(), told, watching, _tasks: tasks }))
+        Ok(Some(Self {
+            processes,
+            prefix: prefix.to_owned(),
+            watched,
+            watching,
+            _tasks: tasks,
+        }))
     }
 
-    /// Compares what was told with a list, while some locks are held and after they were
-    /// given back. The differences, and all words that were told. Nobody else may lock
-    /// anything meanwhile; what expires is waited for.
+    /// Compares the events with a list, while some locks are held and after their
+    /// release. Returns the differences, and all words of the events. Nobody else may
+    /// lock anything meanwhile; expiring locks are waited for.
     pub async fn compare(self) -> anyhow::Result<(Vec<String>, Words)> {
         let mut differences = Vec::new();
         let own = self.lock_own().await?;
         self.settle(&mut differences, "while locks are held").await;
         for (resource_id, lock_id) in own {
             let asked = UnlockRequest { resource_id, lock_id, ..UnlockRequest::default() };
-            // What fails expires.
+            // A lock that could not be unlocked expires.
             let _ = self.processes[0].store.clone().unlock(to_instance(asked)).await;
         }
         self.settle(&mut differences, "after locks were given back").await;
         self.watching.iter().for_each(AbortHandle::abort);
         let mut words = Words::default();
-        for told in &self.told {
-            words.extend(&told.lock().words);
+        for watched in &self.watched {
+            words.extend(&watched.lock().words);
         }
         Ok((differences, words))
     }
@@ -90,7 +97,7 @@ impl Watchers {
         let writers = (0..OWN_OF_EACH_MODE).map(|number| (number, LockMode::Exclusive));
         let readers = (0..2 * OWN_OF_EACH_MODE)
             .map(|reader| (OWN_OF_EACH_MODE + reader / 2, LockMode::Shared));
-        // In turn, so that the readers of a resource are of two processes if there are.
+        // In turn, so that the readers of a resource are at two processes if possible.
         let processes = self.processes.iter().cycle();
         for ((number, mode), process) in writers.chain(readers).zip(processes) {
             let resource_id = format!("{}{OWN}{number}", self.prefix);
@@ -108,14 +115,15 @@ impl Watchers {
         Ok(own)
     }
 
-    /// Waits until what each process tells and lists is the same.
+    /// Waits until the watch and the list of each process agree.
     async fn settle(&self, differences: &mut Vec<String>, when: &str) {
         let give_up = Instant::now() + SAME_WITHIN;
-        for (number, (process, told)) in self.processes.iter().zip(&self.told).enumerate() {
+        for (number, (process, watched)) in self.processes.iter().zip(&self.watched).enumerate()
+        {
             loop {
                 let listed = timeout(ANSWER_MAX, list(process, &self.prefix)).await;
                 let difference = match listed {
-                    Ok(Ok(listed)) => told.lock().table.difference(&listed),
+                    Ok(Ok(listed)) => watched.lock().table.difference(&listed),
                     Ok(Err(status)) => Some(format!("a list failed: {status}")),
                     Err(_) => Some("a list was not answered".to_owned()),
                 };
@@ -131,17 +139,17 @@ impl Watchers {
 }
 
 /// Watches, and begins again whenever a watch ends.
-async fn watch(process: Process, prefix: String, told: Arc<Mutex<Told>>) {
+async fn watch(process: Process, prefix: String, watched: Arc<Mutex<Watched>>) {
     loop {
         let scope = Some(LockScope { prefix: prefix.clone(), ..LockScope::default() });
         let asked = WatchLocksRequest { scope, ..WatchLocksRequest::default() };
         if let Ok(events) = process.inspection.clone().watch_locks(to_instance(asked)).await {
             let mut events = events.into_inner();
-            told.lock().table = Table::default();
+            watched.lock().table = Table::default();
             while let Ok(Some(event)) = events.message().await {
-                let mut told = told.lock();
-                told.table.fold(&event);
-                told.words.add(&event);
+                let mut watched = watched.lock();
+                watched.table.fold(&event);
+                watched.words.add(&event);
             }
         }
         sleep(AGAIN).await;

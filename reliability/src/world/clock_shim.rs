@@ -1,4 +1,4 @@
-//! Clocks of a process's own, by a library that is preloaded into it.
+//! Adjustable clocks of a process, by a library that is preloaded into it.
 
 use std::{
     fs::{self, File},
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 const SOURCE: &str = include_str!("../../shim/clock.c");
 
-/// How much a process's clocks differ from the machine's.
+/// Controls the clocks of a process.
 #[derive(Debug)]
 pub struct ClockShim {
     library: PathBuf,
@@ -22,14 +22,14 @@ pub struct ClockShim {
     offset_path: PathBuf,
     now_us: i64,
     hidden: Duration,
-    /// Until when it shows a time that it has shown before.
+    /// Until when it repeats times that it has shown before.
     repeats_until: Option<Instant>,
     /// When the server last lost its data.
     data_lost: Option<Instant>,
 }
 
 impl ClockShim {
-    /// Builds the library unless it is there, and a clock that is right.
+    /// Builds the library if necessary, and a correct clock.
     pub fn new(folder: &Path) -> anyhow::Result<Self> {
         let offset_path = folder.join("clock-offset");
         let offset = File::create(&offset_path)?;
@@ -46,14 +46,14 @@ impl ClockShim {
     }
 
     /// Hides more time from the monotonic clock, as the suspension of a machine does. The
-    /// clock never goes back if the process stands still for as long.
+    /// clock never goes back if the process stands still for that time.
     pub fn hide(&mut self, time: Duration) -> anyhow::Result<()> {
         self.hidden += time;
         let us = i64::try_from(self.hidden.as_micros())?;
         Ok(self.offset.write_all_at(&us.to_ne_bytes(), 8)?)
     }
 
-    /// What the process's environment needs.
+    /// The environment variables of the process.
     pub fn variables(&self) -> [(&'static str, &Path); 2] {
         [("LD_PRELOAD", &self.library), ("CLOCK_SHIM_FILE", &self.offset_path)]
     }
@@ -71,12 +71,12 @@ impl ClockShim {
         Ok(())
     }
 
-    /// Notes that the server has lost its data now.
+    /// Records that the server has lost its data now.
     pub fn data_lost(&mut self) {
         self.data_lost = Some(Instant::now());
     }
 
-    /// Whether it was set back to before the last loss of data: the tokens of before
+    /// Whether it was set back to before the last loss of data: tokens from before
     /// the loss may repeat.
     pub fn is_before_loss(&self) -> bool {
         let now = Instant::now();
@@ -86,7 +86,7 @@ impl ClockShim {
         now.saturating_duration_since(lost) < until.saturating_duration_since(now)
     }
 
-    /// Whether it shows a time that it has shown before: tokens that are made
+    /// Whether it repeats times that it has shown before: tokens that are made
     /// from it alone would repeat.
     pub fn repeats(&self) -> bool {
         self.repeats_until.is_some_and(|until| Instant::now() < until)
@@ -103,7 +103,7 @@ fn built() -> anyhow::Result<PathBuf> {
         return Ok(library.canonicalize()?);
     }
     fs::create_dir_all(&folder)?;
-    // Somebody else may be building it too: each in a place of its own.
+    // Another process may be building it too, so each uses its own folder.
     let place = tempfile::tempdir_in(&folder)?;
     let (source, object) = (place.path().join("clock.c"), place.path().join("clock.so"));
     fs::write(&source, SOURCE)?;

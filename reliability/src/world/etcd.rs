@@ -1,4 +1,4 @@
-//! A cluster of three etcd members whose traffic among each other can be cut.
+//! A cluster of three etcd members; the traffic between them can be cut.
 
 use std::{
     collections::HashSet,
@@ -25,14 +25,14 @@ const READY_WITHIN: Duration = Duration::from_secs(40);
 const TOOL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How many idle leases a leasehold process keeps at most.
 const KEPT_LEASES_MAX: usize = 1024;
-/// What a left lease is told as begins so.
+/// The prefix of leases in a list of leftovers.
 pub const LEASE: &str = "lease ";
 /// A lease of a longer TTL is litter if nobody needs it.
 const LASTING_S: i64 = 20;
-/// So much later than any token can be, and what etcd recommends.
+/// Larger than any number of revisions in a run; etcd's recommendation.
 const BUMP: &str = "1000000000";
 
-/// The members, and the proxies that they reach each other by.
+/// The members, and the proxies between them.
 #[derive(Debug)]
 pub struct EtcdCluster {
     members: Vec<Member>,
@@ -40,8 +40,8 @@ pub struct EtcdCluster {
     folder: PathBuf,
     tool: PathBuf,
     restores: u32,
-    /// The leases that there were when a leasehold process had just been killed. Its idle
-    /// ones stay until their TTL ends them.
+    /// The leases that existed when a leasehold process had just been killed. Its idle
+    /// ones stay until their TTL ends.
     of_killed: HashSet<i64>,
 }
 
@@ -80,7 +80,7 @@ impl EtcdCluster {
     }
 
     /// Starts the members and waits until all answer; `false` if one has ended instead,
-    /// most likely because somebody took its port meanwhile.
+    /// most likely because its port was taken meanwhile.
     async fn comes_up(&mut self) -> anyhow::Result<bool> {
         for member in &mut self.members {
             member.start()?;
@@ -139,8 +139,8 @@ impl EtcdCluster {
     }
 
     /// Returns once all members follow one leader in one term. A member that was
-    /// cut off comes back with a term of its own, higher than the others', and
-    /// overturns their leader then (etcd 3.4 does not ask the others first).
+    /// cut off comes back with a higher term, which deposes the leader (etcd 3.4
+    /// has no pre-vote).
     pub async fn agree(&self) -> anyhow::Result<()> {
         eventually(READY_WITHIN, "the etcd members agree", async || {
             let mut views = Vec::new();
@@ -154,8 +154,8 @@ impl EtcdCluster {
         .await
     }
 
-    /// Limits the data of all members, which are started again for that one
-    /// after the other.
+    /// Limits the data of all members, which are restarted for that one after
+    /// the other.
     pub async fn set_quota(&mut self, bytes: Option<u64>) -> anyhow::Result<()> {
         for number in 0..MEMBERS {
             let member = &mut self.members[number];
@@ -200,7 +200,7 @@ impl EtcdCluster {
     pub async fn ready(&mut self, number: usize) -> anyhow::Result<()> {
         let member = &mut self.members[number];
         eventually(READY_WITHIN, "the etcd member answers", async || {
-            // A port that is still being let go of.
+            // Its port may not be free yet.
             member.start()?;
             member.client().await?.get("ready", None).await?;
             Ok(())
@@ -209,7 +209,7 @@ impl EtcdCluster {
         .with_context(|| format!("its log is {}", member.log().display()))
     }
 
-    /// Ends whatever was done to it.
+    /// Ends all faults.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
         self.reunite();
         for member in &mut self.members {
@@ -220,9 +220,8 @@ impl EtcdCluster {
         self.restart().await
     }
 
-    /// The leases that last for longer than any that ends by itself soon. None counts
-    /// once a snapshot was restored: it brings back leases that were revoked since, of
-    /// which nobody knows.
+    /// The leases that do not end soon by themselves. After a restore of a snapshot
+    /// none counts: it brings back leases that were revoked since.
     pub async fn lasting_leases(&self) -> anyhow::Result<Vec<String>> {
         if self.restores > 0 {
             return Ok(Vec::new());
@@ -241,10 +240,10 @@ impl EtcdCluster {
         Ok(lasting)
     }
 
-    /// Excuses the leases that there are now: a leasehold process was killed, and which of
-    /// them were its idle ones cannot be told.
+    /// Excuses the present leases: a leasehold process was killed, and its idle leases
+    /// cannot be distinguished.
     pub(super) async fn excuse_leases(&mut self) -> anyhow::Result<()> {
-        // An earlier fault may still be felt.
+        // An earlier fault may still have effects.
         let leases = eventually(READY_WITHIN, "etcd lists its leases", async || {
             Ok(self.client().await?.leases().await?)
         })
@@ -253,7 +252,7 @@ impl EtcdCluster {
         Ok(())
     }
 
-    /// Writes what is there now to a file.
+    /// Writes a snapshot to a file.
     pub async fn snapshot(&self) -> anyhow::Result<PathBuf> {
         let file = self.folder.join(format!("snapshot-{}", self.restores));
         let endpoint = self.members[0].config.client.to_string();
@@ -263,9 +262,8 @@ impl EtcdCluster {
         Ok(file)
     }
 
-    /// Puts what `snapshot` has in the place of the data of all members, which
-    /// must not run. The revision goes on where it is sure to be new if it is
-    /// `bumped`.
+    /// Replaces the data of all members, which must not run, by `snapshot`.
+    /// With `bumped`, the revision continues beyond all earlier ones.
     pub async fn restore(&mut self, snapshot: &Path, bumped: bool) -> anyhow::Result<()> {
         self.restores += 1;
         let tool = if bumped {
@@ -290,9 +288,9 @@ impl EtcdCluster {
         self.restart().await
     }
 
-    /// The keys and leases that ought not to be there: all keys, and more
-    /// leases without a key than `processes` may keep for reuse. A session
-    /// without waiters is kept for half a minute.
+    /// The keys and leases that should not exist: all keys, and more leases
+    /// without a key than `processes` may keep for reuse. A session without
+    /// waiters is kept for half a minute.
     pub async fn leftovers(&self, processes: usize) -> anyhow::Result<Vec<String>> {
         let mut client = self.client().await?;
         let options = GetOptions::new().with_prefix().with_keys_only();
@@ -348,7 +346,7 @@ async fn run(
     Ok(())
 }
 
-/// Which member a connection between members comes from, in hexadecimal.
+/// The ID of the member that opened a connection to another member, in hexadecimal.
 fn sender(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head);
     head.lines().find_map(|line| {

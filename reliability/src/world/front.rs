@@ -12,23 +12,23 @@ use uuid::Uuid;
 
 use super::leasehold::Leasehold;
 
-/// Within what time it listens: it connects to its backend first.
+/// How soon it must listen: it connects to its backend first.
 const LISTENS_WITHIN: Duration = Duration::from_secs(30);
-/// Within what time it serves once its backend answers.
+/// How soon it must serve once its backend answers.
 const SERVES_WITHIN: Duration = Duration::from_secs(30);
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 
-/// A front, and its clients' way to it.
+/// A front, and the proxy of its clients.
 #[derive(Debug)]
 pub struct Front {
     /// Its process.
     pub(crate) process: Leasehold,
-    /// Where its clients reach it: the same address after a restart.
+    /// The proxy of its clients, with the same address after a restart.
     pub(crate) way: Proxy,
 }
 
 impl Front {
-    /// One that is not led to its port yet.
+    /// A front with a proxy that does not lead to its port yet.
     pub(super) async fn new(process: Leasehold) -> Self {
         // Nobody listens there.
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));

@@ -1,4 +1,4 @@
-//! One leasehold process, with component YAML and a log of its own.
+//! One leasehold process, with its own component YAML and log.
 
 use std::{
     fs::{self, File},
@@ -16,13 +16,13 @@ use super::{Backend, INSTANCE, Weight, clock_shim::ClockShim, member, probe::Pro
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
-/// Within what time it must serve once its backend answers: it tries again to
-/// initialise itself each 5 s.
+/// How soon it must serve once its backend answers: it retries its
+/// initialisation every 5 s.
 const SERVE_WITHIN: Duration = Duration::from_secs(30);
 /// The system chooses the port of a front, another one at each start.
 const ANY_PORT: &str = "127.0.0.1:0";
 
-/// What a process serves its store as.
+/// How a process serves its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Serves {
     /// A component.
@@ -34,9 +34,9 @@ pub(super) enum Serves {
 /// A process that serves one store.
 #[derive(Debug)]
 pub struct Leasehold {
-    /// How reports call it.
+    /// Its name in reports.
     pub name: String,
-    /// Its ways to the backend, one to each server.
+    /// Its proxies to the backend, one to each server.
     pub proxies: Vec<Proxy>,
     serves: Serves,
     backend: Backend,
@@ -47,12 +47,12 @@ pub struct Leasehold {
     /// Where in the log its last start begins.
     started_at: u64,
     socket: PathBuf,
-    /// Sockets have short names, whatever the run's folder is called.
+    /// A separate folder, because the paths of sockets must be short.
     _sockets: TempDir,
 }
 
 impl Leasehold {
-    /// Prepares one that reaches the backend over `proxies`.
+    /// Prepares a process that reaches the backend over `proxies`.
     pub(super) fn new(
         name: String,
         serves: Serves,
@@ -99,7 +99,8 @@ impl Leasehold {
         Ok(leasehold)
     }
 
-    /// Reaches the backend over `proxies` from its next start on. Returns those before.
+    /// Reaches the backend over `proxies` from its next start on. Returns the previous
+    /// ones.
     pub(super) fn use_ways(&mut self, proxies: Vec<Proxy>) -> anyhow::Result<Vec<Proxy>> {
         fs::write(self.components.join("locks.yaml"), yaml(self.backend, &proxies))?;
         Ok(std::mem::replace(&mut self.proxies, proxies))
@@ -115,7 +116,7 @@ impl Leasehold {
         self.process.id()
     }
 
-    /// Starts it, if it does not run. That it ended by itself is an error.
+    /// Starts it, unless it runs. Fails if it ended by itself.
     pub fn start(&mut self) -> anyhow::Result<()> {
         self.has_not_crashed()?;
         if !self.runs() {
@@ -124,7 +125,7 @@ impl Leasehold {
         self.process.start()
     }
 
-    /// Fails if it ended although nobody ended it.
+    /// Fails if it ended by itself.
     pub fn has_not_crashed(&mut self) -> anyhow::Result<()> {
         match self.process.ended_by_itself() {
             Some(status) => {
@@ -135,15 +136,14 @@ impl Leasehold {
         }
     }
 
-    /// Fails if it ended by itself, or if its log tells of a defect that it
-    /// survived: a task that panicked.
+    /// Fails if it ended by itself, or if its log has a panic of a task.
     pub fn is_sound(&mut self) -> anyhow::Result<()> {
         self.has_not_crashed()?;
         let log = &self.log;
         let text = fs::read(log).with_context(|| log.display().to_string())?;
-        let told = String::from_utf8_lossy(&text);
+        let text = String::from_utf8_lossy(&text);
         for defect in ["panicked", "this is a defect"] {
-            let line = told.lines().find(|line| line.contains(defect));
+            let line = text.lines().find(|line| line.contains(defect));
             if let Some(line) = line {
                 anyhow::bail!("{}: {line}; its log is {}", self.name, log.display());
             }
@@ -151,7 +151,7 @@ impl Leasehold {
         Ok(())
     }
 
-    /// What it has logged since its last start.
+    /// Its log since its last start.
     pub(super) fn log_since_start(&self) -> anyhow::Result<String> {
         let mut log = File::open(&self.log)?;
         log.seek(SeekFrom::Start(self.started_at))?;
@@ -177,12 +177,12 @@ impl Leasehold {
         .with_context(|| format!("its log is {}", self.log.display()))
     }
 
-    /// Ends it without any warning.
+    /// Kills it.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Has it drain, which must succeed.
+    /// Drains it, which must succeed.
     pub async fn drain(&mut self) -> anyhow::Result<()> {
         let status = self.process.terminate(DRAIN_MAX).await?;
         anyhow::ensure!(status.success(), "{} ended its drain with {status}", self.name);
@@ -194,13 +194,13 @@ impl Leasehold {
         self.process.suspend()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.process.resume()
     }
 
-    /// Suspends it for so long as the suspension of its machine does: its monotonic clock
-    /// does not count the time.
+    /// Suspends it like a suspension of its machine: its monotonic clock does not count
+    /// the time.
     pub async fn sleep(&mut self, during: Duration) -> anyhow::Result<()> {
         self.suspend()?;
         sleep(during).await;
@@ -208,7 +208,7 @@ impl Leasehold {
         self.resume()
     }
 
-    /// What it takes of the machine; `None` when it does not run.
+    /// The resources that it uses; `None` if it does not run.
     pub fn weight(&self) -> Option<Weight> {
         let process = PathBuf::from(format!("/proc/{}", self.process.id()?));
         let status = fs::read_to_string(process.join("status")).ok()?;

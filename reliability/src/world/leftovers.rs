@@ -1,4 +1,4 @@
-//! Looking until nothing is left, or what is left will stay.
+//! Waits until nothing is left, or until leftovers would have ended.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 const GONE_WITHIN: Duration = Duration::from_secs(45);
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What is still there at the end; empty as soon as nothing is.
+/// The leftovers at the end; returns early if there are none.
 pub(super) async fn settle(
     mut look: impl AsyncFnMut() -> anyhow::Result<Vec<String>>,
 ) -> anyhow::Result<Vec<String>> {

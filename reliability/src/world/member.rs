@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use etcd_client::{Client, ConnectOptions};
 use leasehold_testkit::{etcd::MemberConfig, process::Process};
 
-/// What all keys of a run begin with.
+/// The prefix of all keys of a run.
 pub const PREFIX: &str = "/reliability";
 
 /// A member that can be killed, suspended and started again.
@@ -23,13 +23,13 @@ pub struct Member {
     program: PathBuf,
     data: PathBuf,
     log: PathBuf,
-    /// How large its data may become, if not as large as etcd allows by itself.
+    /// The limit of its data; etcd's default if absent.
     quota_bytes: Option<u64>,
     process: Process,
 }
 
 impl Member {
-    /// A member that does not run yet, and its ID is not known.
+    /// A member that does not run yet, with an unknown ID.
     pub fn new(config: MemberConfig, program: &Path, folder: &Path) -> Self {
         let data = folder.join(format!("{}-data", config.name));
         let log = folder.join(format!("{}-log", config.name));
@@ -88,7 +88,7 @@ impl Member {
         self.process.id()
     }
 
-    /// Ends it without any warning.
+    /// Kills it.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -98,7 +98,7 @@ impl Member {
         self.process.suspend()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.process.resume()
     }
@@ -108,7 +108,7 @@ impl Member {
         &self.program
     }
 
-    /// Where it writes.
+    /// Its log.
     pub fn log(&self) -> &Path {
         &self.log
     }

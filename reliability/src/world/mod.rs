@@ -30,8 +30,8 @@ use redis::RedisServer;
 /// (`x-component-instance`).
 pub const INSTANCE: &str = "locks";
 
-/// How many leases that are left behind are told one by one.
-const TOLD_MAX: usize = 5;
+/// How many leftover leases are listed.
+const LISTED_MAX: usize = 5;
 
 /// Which backend keeps the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
@@ -49,7 +49,7 @@ impl Backend {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Memory, Self::Redis, Self::Etcd];
 
-    /// As in `lock.NAME`.
+    /// The name in `lock.NAME`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -76,7 +76,7 @@ pub struct Settings {
     pub folder: PathBuf,
 }
 
-/// What a leasehold process takes of the machine.
+/// The resources that a leasehold process uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Weight {
     /// The process.
@@ -87,7 +87,7 @@ pub struct Weight {
     pub descriptors: u64,
 }
 
-/// What keeps the locks.
+/// The servers of the backend.
 #[derive(Debug)]
 pub enum Store {
     /// The process itself.
@@ -105,17 +105,17 @@ pub struct World {
     pub leaseholds: Vec<Leasehold>,
     /// The fronts for clients of Redis.
     pub(crate) fronts: Vec<Front>,
-    /// What they use.
+    /// The servers that they use.
     pub store: Store,
-    /// The way to Redis of clients that do not use leasehold.
+    /// The proxy to Redis of clients that do not use leasehold.
     foreign: Option<Proxy>,
-    /// The ways of processes whose hosts have vanished: the servers see no end of them.
+    /// The proxies of processes with vanished hosts: the servers do not see their ends.
     dark: Vec<Proxy>,
 }
 
 impl World {
-    /// Starts everything, and returns once every process serves. What the
-    /// settings leave open (whether Redis persists) is chosen by `seed`.
+    /// Starts everything, and returns once every process serves. `seed` chooses
+    /// what the settings leave open (whether Redis persists).
     pub async fn start(settings: &Settings, seed: u64) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&settings.folder)?;
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -146,7 +146,7 @@ impl World {
         Self::with_fronts(backend, seed, 0).await
     }
 
-    /// The same with fronts for clients of Redis.
+    /// Like [`World::for_test`], with fronts for clients of Redis.
     pub async fn with_fronts(
         backend: Backend,
         seed: u64,
@@ -186,13 +186,13 @@ impl World {
         self.leaseholds.iter().chain(fronts)
     }
 
-    /// The same, to be changed.
+    /// Like [`World::processes`], mutable.
     pub(crate) fn processes_mut(&mut self) -> impl Iterator<Item = &mut Leasehold> {
         let fronts = self.fronts.iter_mut().map(|front| &mut front.process);
         self.leaseholds.iter_mut().chain(fronts)
     }
 
-    /// From now on new connections to Redis reach this server.
+    /// Directs new connections to this Redis server.
     pub(crate) fn lead_to(&self, redis: SocketAddr) {
         let ways = self.processes().flat_map(|leasehold| &leasehold.proxies);
         for proxy in ways.chain(&self.foreign) {
@@ -212,7 +212,7 @@ impl World {
     /// Kills a leasehold process.
     pub(crate) async fn kill_leasehold(&mut self, number: usize) -> anyhow::Result<()> {
         let leasehold = &mut self.leaseholds[number];
-        // What crashed is not to pass for what this ends.
+        // A crash must not be mistaken for this end.
         leasehold.has_not_crashed()?;
         leasehold.kill();
         self.after_kill().await
@@ -276,8 +276,8 @@ impl World {
         self.serve().await
     }
 
-    /// Returns once a fault that was ended is felt no more: etcd's members agree,
-    /// and every process has a way to its backend again.
+    /// Returns once an ended fault has no more effects: etcd's members agree, and
+    /// every process reaches its backend again.
     pub async fn settle(&self) -> anyhow::Result<()> {
         if let Store::Etcd(etcd) = &self.store {
             etcd.agree().await?;
@@ -298,9 +298,9 @@ impl World {
         all.into_iter().chain(fronts).collect()
     }
 
-    /// What the backend still has once everything was unlocked or has expired,
-    /// and ought not to have. Waits as long as something may still expire. The
-    /// memory of a process cannot be looked into: nothing is told of it.
+    /// The leftovers on the backend after everything was unlocked or has
+    /// expired. Waits as long as something may still expire. Leftovers in a
+    /// process's memory cannot be seen.
     pub async fn leftovers(&mut self) -> anyhow::Result<Vec<String>> {
         let processes = self.processes().count();
         match &self.store {
@@ -312,27 +312,27 @@ impl World {
         }
     }
 
-    /// Stops leasehold in peace; what is left on the backend that will not go
-    /// away by itself within a minute.
+    /// Stops leasehold gracefully. Returns the leftovers on the backend that
+    /// would not end by themselves within a minute.
     pub async fn left_after_stop(&mut self) -> anyhow::Result<Vec<String>> {
         let drained = self.processes_mut().map(async |leasehold| leasehold.drain().await);
         join_all(drained).await.into_iter().collect::<anyhow::Result<()>>()?;
         let Store::Etcd(etcd) = &self.store else { return Ok(Vec::new()) };
         let mut left = etcd.lasting_leases().await?;
-        if left.len() > TOLD_MAX {
-            let more = left.len() - TOLD_MAX;
-            left.truncate(TOLD_MAX);
+        if left.len() > LISTED_MAX {
+            let more = left.len() - LISTED_MAX;
+            left.truncate(LISTED_MAX);
             left.push(format!("{more} more leases that nobody needs"));
         }
         Ok(left)
     }
 
-    /// What each leasehold process takes of the machine.
+    /// The resources that each leasehold process uses.
     pub fn weights(&self) -> Vec<Weight> {
         self.processes().filter_map(Leasehold::weight).collect()
     }
 
-    /// Ends everything, leasehold first and in peace.
+    /// Ends everything, leasehold first and gracefully.
     pub async fn stop(mut self) {
         join_all(self.processes_mut().map(async |leasehold| {
             let _ = leasehold.resume();

@@ -9,14 +9,14 @@ use super::{
     leasehold::{Leasehold, Serves},
 };
 
-/// Those that serve the component, and the fronts.
+/// The processes of the component, and the fronts.
 pub(super) async fn all(
     settings: &Settings,
     store: &Store,
 ) -> anyhow::Result<(Vec<Leasehold>, Vec<Front>)> {
     let (mut leaseholds, mut fronts) = (Vec::new(), Vec::new());
     if let Store::Memory = store {
-        // What another process has in its memory cannot be shared: there is no front.
+        // Memory is not shared between processes, so there is no front.
         let name = "leasehold-0".to_owned();
         leaseholds.push(one(name, Serves::Component, settings, store).await?);
         return Ok((leaseholds, fronts));
@@ -32,7 +32,7 @@ pub(super) async fn all(
     Ok((leaseholds, fronts))
 }
 
-/// A process with ways of its own to the servers, not started.
+/// A process with its own proxies to the servers, not started.
 async fn one(
     name: String,
     serves: Serves,
@@ -44,7 +44,7 @@ async fn one(
     Leasehold::new(name, serves, program, settings.backend, proxies, folder)
 }
 
-/// New ways to the servers.
+/// New proxies to the servers.
 pub(super) async fn ways(store: &Store) -> Vec<Proxy> {
     let servers = match store {
         Store::Memory => Vec::new(),

@@ -1,4 +1,4 @@
-//! One lock and unlock, to see whether a process serves.
+//! Lock and unlock, to see whether a process serves.
 
 use std::{path::Path, time::Duration};
 
@@ -15,12 +15,12 @@ use uuid::Uuid;
 
 use super::INSTANCE;
 
-/// Longer than `operationTimeout`, within which everything is answered.
+/// Longer than `operationTimeout`, which limits every answer.
 const CALL_TIMEOUT: Duration = Duration::from_secs(8);
 /// The TTL of a probe's lock: the shortest that every backend grants.
 const TTL_S: i64 = 2;
 
-/// Speaks for [`INSTANCE`] over one socket.
+/// A client of [`INSTANCE`] over one socket.
 #[derive(Clone, Debug)]
 pub struct Probe {
     client: LockStoreClient<Channel>,
@@ -78,15 +78,15 @@ impl Probe {
     /// Locks and unlocks a resource of its own; returns the token.
     pub async fn cycle(&self) -> anyhow::Result<i64> {
         let resource = format!("probe-{}", Uuid::new_v4().simple());
-        let (lock_id, token) = self.try_lock(&resource).await.map_err(|why| told(&why))?;
+        let (lock_id, token) = self.try_lock(&resource).await.map_err(|why| error(&why))?;
         match self.unlock(&resource, &lock_id).await {
             Ok(()) => Ok(token),
-            Err(why) => Err(told(&why).context("unlock")),
+            Err(why) => Err(error(&why).context("unlock")),
         }
     }
 }
 
-/// The reason that a status carries, as Dapr's errors have it.
+/// The reason in the `ErrorInfo` of a status.
 pub fn reason(status: &Status) -> String {
     match status.get_details_error_info() {
         Some(info) => info.reason,
@@ -95,7 +95,7 @@ pub fn reason(status: &Status) -> String {
     }
 }
 
-fn told(status: &Status) -> anyhow::Error {
+fn error(status: &Status) -> anyhow::Error {
     anyhow!("{}: {}", reason(status), status.message())
 }
 

@@ -34,7 +34,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one, which keeps its data over a restart if it `persists`.
+    /// Starts a server that keeps its data over a restart if it `persists`.
     pub async fn start(folder: &Path, persists: bool) -> anyhow::Result<Self> {
         let folder = folder.join("redis");
         fs::create_dir_all(&folder)?;
@@ -43,9 +43,9 @@ impl RedisServer {
         Ok(Self { server, data, clock, persists, folder, started: 1, former: None })
     }
 
-    /// Starts a replica and has it take over, without losing a write. The former
-    /// master goes on as its replica until [`heal`](Self::heal), with the
-    /// connections that it has.
+    /// Starts a replica that takes over without losing a write. The former
+    /// master continues as its replica until [`heal`](Self::heal), and keeps its
+    /// connections.
     pub async fn fail_over(&mut self) -> anyhow::Result<()> {
         self.former = None;
         let of_master = self.connect().await?;
@@ -119,12 +119,12 @@ impl RedisServer {
         self.server.process.id()
     }
 
-    /// Ends it without any warning.
+    /// Kills it.
     pub fn kill(&mut self) {
         self.server.kill();
     }
 
-    /// Removes what it would load; only while it does not run.
+    /// Removes its data files; only while it does not run.
     pub fn lose_data(&self) -> anyhow::Result<()> {
         fs::remove_dir_all(&self.data)?;
         Ok(fs::create_dir_all(&self.data)?)
@@ -144,12 +144,12 @@ impl RedisServer {
         self.server.process.suspend()
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn resume(&self) -> anyhow::Result<()> {
         self.server.process.resume()
     }
 
-    /// Ends whatever was done to it.
+    /// Ends all faults.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
         self.former = None;
         if self.server.process.runs() {
@@ -160,9 +160,9 @@ impl RedisServer {
         Ok(cmd("CONFIG").arg(&["SET", "maxmemory", "0"]).query_async(&mut connection).await?)
     }
 
-    /// The keys that ought not to be there: all that no running process
-    /// accounts for, except token counters, and places of processes that have
-    /// gone, which end with their queue's own expiry.
+    /// The keys that should not exist: all keys that belong to no running
+    /// process, except token counters, and waiters of processes that have gone,
+    /// which end with their queue's expiry.
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
         let mut connection = self.connect().await?;
         let channels: Vec<Vec<u8>> =
@@ -191,7 +191,7 @@ impl RedisServer {
     }
 }
 
-/// Starts a server on a free port; also where its data are.
+/// Starts a server on a free port. Also returns the folder of its data.
 async fn launch(
     folder: &Path,
     number: u32,
@@ -201,7 +201,7 @@ async fn launch(
     let data = folder.join(format!("data-{number}"));
     fs::create_dir_all(&data)?;
     let appends = if persists { "yes" } else { "no" };
-    // What was answered is on the disk.
+    // An answered write is on the disk.
     let arguments = ["--appendonly", appends, "--appendfsync", "always"].into_iter();
     let arguments = arguments
         .chain(["--enable-debug-command", "local", "--repl-diskless-sync-delay", "0"])
@@ -223,8 +223,9 @@ async fn is_so(connection: &mut MultiplexedConnection, line: &str) -> anyhow::Re
     Ok(())
 }
 
-/// Whether a place in a queue is of a process that is subscribed to its calls:
-/// it begins with the 32 digits of the process, which name its channel.
+/// Whether a place in a queue belongs to a live process: it begins with the 32
+/// digits of the process, which name the channel that a live process is
+/// subscribed to.
 fn is_of_living(place: &[u8], channels: &[Vec<u8>]) -> bool {
     let Some(process) = place.get(..32) else { return true };
     channels.iter().any(|channel| channel.strip_prefix(b"\x01n") == Some(process))

@@ -1,4 +1,4 @@
-//! An app that answers for its health, and never to a callback.
+//! An app that answers health probes, but no callbacks.
 
 use std::{
     net::SocketAddr,
@@ -14,7 +14,7 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// An HTTP app on a free port; gone when dropped.
+/// An HTTP app on a free port; stopped when dropped.
 pub(crate) struct App {
     address: SocketAddr,
     state: Arc<State>,
@@ -42,7 +42,7 @@ impl App {
         Self { address, state, _serving: AbortOnDropHandle::new(serving) }
     }
 
-    /// What tells a sidecar of it.
+    /// The arguments of a sidecar for it.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let port = self.address.port().to_string();
         let arguments = [

@@ -1,4 +1,4 @@
-//! What an app and its streams meet under faults, with the real sidecar.
+//! An app and its streams under faults, with the real sidecar.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -20,10 +20,10 @@ use tonic_types::StatusExt as _;
 
 const STORE: &str = "locks";
 const SOON: Duration = Duration::from_secs(60);
-/// Too long to end by itself within a test: whoever frees it sooner has done so.
+/// Longer than any test: if the lock is free earlier, it was released.
 const LONG_S: i64 = 600;
 
-/// A sidecar on memory, and a way to it that can be broken.
+/// A sidecar on memory, and a proxy to it.
 struct Sidecar {
     leasehold: Leasehold,
     _yaml: TempDir,
@@ -46,7 +46,7 @@ impl Sidecar {
         Self { leasehold, _yaml: folder, grpc, proxy }
     }
 
-    /// The way that nobody breaks.
+    /// A client without the proxy.
     async fn client(&self) -> LocksClient<Channel> {
         LocksClient::connect(format!("http://{}", self.grpc)).await.unwrap()
     }
@@ -138,7 +138,7 @@ async fn the_lock_of_a_stream_that_is_half_open_is_free_once_pings_go_unanswered
 }
 
 #[tokio::test]
-async fn an_app_that_turns_unhealthy_loses_its_lock_and_is_told_why() {
+async fn an_app_that_turns_unhealthy_loses_its_lock_and_gets_the_cause() {
     let app = App::start().await;
     let sidecar = Sidecar::start(&app.arguments()).await;
     let mut client = sidecar.client().await;

@@ -1,4 +1,4 @@
-//! Callers that lock and unlock all the time, so that a fault meets somebody.
+//! Callers that lock and unlock all the time, so that a fault affects calls.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// On each process, so that there are waiters, and holders of other processes.
+/// Callers of each process, so that there are waiters and holders of several processes.
 const CALLERS: usize = 3;
 const RESOURCES: usize = 3;
 const HOLD: Duration = Duration::from_millis(15);
@@ -23,7 +23,7 @@ const WAIT_MAX: Duration = Duration::from_secs(3);
 /// `operationTimeout` is 5 s; the rest is for a busy machine.
 const ANSWER_WITHIN: Duration = Duration::from_millis(7_500);
 
-/// What the callers met.
+/// The results of the callers.
 #[derive(Debug, Default)]
 pub(crate) struct Met {
     /// Grants that were unlocked again.
@@ -61,7 +61,7 @@ impl Load {
         self.met.lock().unwrap().cycles
     }
 
-    /// Lets every caller end what it is at.
+    /// Lets every caller end its current step.
     pub(crate) async fn stop(mut self) -> Met {
         self.stop.cancel();
         while let Some(caller) = self.callers.join_next().await {
@@ -101,7 +101,7 @@ impl Caller {
         };
         sleep(HOLD).await;
         let Some((lock_id, _)) = granted else { return };
-        // An unlock that is refused or unknown may not have happened.
+        // An unlock that is refused or unknown may not have been carried out.
         for _ in 0..4 {
             if self.timed("Unlock", probe.unlock(resource, &lock_id)).await.is_some() {
                 self.met.lock().unwrap().cycles += 1;
@@ -120,8 +120,8 @@ impl Caller {
         let answer = call.await;
         let mut met = self.met.lock().unwrap();
         if sent.elapsed() > ANSWER_WITHIN {
-            let told = answer.as_ref().err().map(|why| format!("{}: {why}", reason(why)));
-            met.hung.push(format!("{what} took {:?}: {told:?}", sent.elapsed()));
+            let error = answer.as_ref().err().map(|why| format!("{}: {why}", reason(why)));
+            met.hung.push(format!("{what} took {:?}: {error:?}", sent.elapsed()));
         }
         answer.map_err(|why| *met.errors.entry(reason(&why)).or_default() += 1).ok()
     }

@@ -24,9 +24,9 @@ use tempfile::TempDir;
 use tokio::{runtime::Runtime, sync::Mutex};
 use witness::Witness;
 
-/// A fault that was over too soon to be seen is tried again with another seed.
+/// A fault that was too short to be observed is tried again with another seed.
 const SEEDS: std::ops::Range<u64> = 1..12;
-/// So many grants must be made after a fault.
+/// How many grants must be made after a fault.
 const CYCLES_AFTER: u64 = 20;
 const CYCLES_WITHIN: Duration = Duration::from_secs(20);
 
@@ -48,7 +48,8 @@ fn main() -> ExitCode {
         }
         worlds.push(shared);
     }
-    // A backend's trials wait for each other: threads are to find another's.
+    // Trials of one backend exclude each other, so consecutive trials are of different
+    // backends.
     trials.sort_by_key(|(turn, _)| *turn);
     let trials = trials.into_iter().map(|(_, trial)| trial).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
@@ -110,7 +111,7 @@ async fn recovers(world: &mut World, load: Load, fault: &str) -> anyhow::Result<
     .await;
     let met = load.stop().await;
     served.with_context(|| format!("callers met {met:?}"))?;
-    // Nobody answers for a process that was suspended itself.
+    // A process that was suspended itself may answer late.
     let stood_still = ["leasehold-suspended", "leasehold-machine-suspended"].contains(&fault);
     ensure!(met.hung.is_empty() || stood_still, "hung: {:?}", met.hung);
     for socket in world.sockets() {

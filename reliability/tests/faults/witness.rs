@@ -1,5 +1,4 @@
-//! Sees for itself whether a fault happened, past everything that the fault's
-//! own code says.
+//! Verifies that a fault happened, independent of the fault's own code.
 
 use std::{fs, time::Duration};
 
@@ -18,15 +17,15 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-/// Survives only what keeps the data.
+/// A key that shows whether data were kept.
 const MARKER: &str = "\x01cmarker";
 /// `redis.sha1hex('return 1')`.
 const SCRIPT: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
 
-/// What was to be seen before, and is compared with afterwards.
+/// The state before a fault, to compare with afterwards.
 pub(crate) struct Witness {
     processes: Vec<u32>,
-    /// Turns true when what can be seen only meanwhile was seen.
+    /// Completes once a temporary effect was observed.
     meanwhile: Option<AbortOnDropHandle<()>>,
     redis: Option<BeforeRedis>,
     revision: Option<i64>,
@@ -40,7 +39,7 @@ struct BeforeRedis {
 }
 
 impl Witness {
-    /// Looks around.
+    /// Records the state before the fault.
     pub(crate) async fn before(world: &mut World, fault: &str) -> anyhow::Result<Self> {
         let (mut redis, mut revision) = (None, None);
         match &world.store {
@@ -68,7 +67,7 @@ impl Witness {
         })
     }
 
-    /// Whether the fault has shown. An error says that it did something else.
+    /// Whether the fault was observed. Fails if it did something else.
     pub(crate) async fn has_seen(
         mut self,
         world: &mut World,
@@ -127,7 +126,7 @@ fn processes(world: &mut World) -> Vec<u32> {
     ids
 }
 
-/// Watches for what is over afterwards; ends when it was seen.
+/// Watches for a temporary effect; ends when it was observed.
 async fn meanwhile(
     world: &mut World,
     fault: &str,
@@ -164,7 +163,7 @@ async fn meanwhile(
                 }
             })))
         }
-        // A member without a majority cannot answer this for sure.
+        // A member without a majority cannot answer this reliably.
         Store::Etcd(cluster) if fault.ends_with("-isolated") => {
             let mut clients = Vec::new();
             for member in cluster.members() {

@@ -55,7 +55,7 @@ fn a_lock_of_the_component_excludes_it() {
 }
 
 #[test]
-fn its_token_is_not_compared_because_nobody_is_told() {
+fn its_token_is_not_compared_because_it_is_unknown() {
     let story = story()
         .call(0, 1, tries(), granted("a", 5))
         .call(2, 3, unlocks("a"), Outcome::Unlocked)
@@ -107,7 +107,7 @@ fn a_refusal_on_a_resource_that_nobody_holds_is_found() {
 
 #[test]
 fn a_wait_that_was_granted_may_have_been_granted_after_it() {
-    // Nothing tells which of the two came first.
+    // It is unknown which of the two came first.
     let story = story()
         .call(0, 3_000, waits(5_000), granted("w", 7))
         .front(1_000, 1_001, takes("a"), taken("a"))

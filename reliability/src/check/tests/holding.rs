@@ -151,7 +151,7 @@ fn a_ttl_shorter_than_asked_for_is_found() {
 
 #[test]
 fn a_wait_reported_longer_than_it_took_is_found() {
-    let told = |waited_ns| {
+    let answered = |waited_ns| {
         Outcome::Granted(Granted {
             lock_id: "a".into(),
             token: 1,
@@ -160,8 +160,8 @@ fn a_wait_reported_longer_than_it_took_is_found() {
             ..Granted::default()
         })
     };
-    assert_eq!(story().call(0, 100, waits(1_000), told(100_000_001)).rules(), [WholeTtl]);
-    assert!(story().call(0, 100, waits(1_000), told(100_000_000)).rules().is_empty());
+    assert_eq!(story().call(0, 100, waits(1_000), answered(100_000_001)).rules(), [WholeTtl]);
+    assert!(story().call(0, 100, waits(1_000), answered(100_000_000)).rules().is_empty());
 }
 
 #[test]

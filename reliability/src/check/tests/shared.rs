@@ -75,8 +75,7 @@ fn a_writer_that_a_fenced_register_would_refuse_after_a_read_is_found() {
     assert!(story_of(9).is_empty());
 }
 
-/// A call that was not answered made it, and another one found it when there were further
-/// readers.
+/// An unanswered call made it, and another one found it when there were further readers.
 #[test]
 fn a_reader_that_is_found_again_keeps_its_lower_token() {
     let story_of = |first| {
@@ -240,7 +239,7 @@ fn the_end_of_one_grant_ends_no_other() {
 }
 
 #[test]
-fn the_end_of_all_grants_ends_those_that_it_tells() {
+fn the_end_of_all_grants_ends_those_that_it_reports() {
     let then = |outcome, renewal| {
         ended_by(Call::EndAll, outcome).call(20, 21, renews("b"), renewal).rules()
     };
@@ -254,7 +253,7 @@ fn the_end_of_all_grants_ends_those_that_it_tells() {
 }
 
 #[test]
-fn an_end_that_tells_another_grant_is_found() {
+fn an_end_that_reports_another_grant_is_found() {
     let end = || Call::End { grant_id: "A".into() };
     assert_eq!(ended_by(end(), ended(&["B"])).rules(), [Answers]);
 }

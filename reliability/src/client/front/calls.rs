@@ -1,4 +1,4 @@
-//! The calls of a client of fronts, as its library makes them, and what came of them.
+//! The calls of a client of fronts, as its library makes them, and their outcomes.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ impl User {
                     let (lock_id, ttl_ns) = (value.to_owned(), ttl_ms * 1_000_000);
                     Outcome::Granted(Granted { lock_id, ttl_ns, ..Granted::default() })
                 }
-                // What was sent before may have taken it.
+                // An earlier sending may have taken it.
                 Ok((_, true)) => Outcome::Unknown("no answer".into()),
                 Ok(_) => Outcome::Locked,
             }
@@ -55,7 +55,7 @@ impl User {
         .await
     }
 
-    /// Asks for a lock, and goes away.
+    /// Sends a request for a lock, and disconnects.
     pub(super) async fn ask_and_leave(
         &mut self,
         resource: &str,
@@ -133,12 +133,14 @@ impl User {
             match answered(user.script(release, resource, &[value]).await) {
                 Err(outcome) => outcome,
                 Ok((reply, _)) if is_done(&reply) => Outcome::Unlocked,
-                // What was sent before may have released it.
+                // An earlier sending may have released it.
                 Ok((_, true)) => Outcome::Unknown("no answer".into()),
                 Ok((reply, _)) => {
                     let held = match (missing, reply) {
-                        (Missing::Tells { .. }, Reply::Integer(-1)) => Some(false),
-                        (Missing::Tells { held }, Reply::Integer(told)) if told == held => {
+                        (Missing::Distinguishes { .. }, Reply::Integer(-1)) => Some(false),
+                        (Missing::Distinguishes { held }, Reply::Integer(code))
+                            if code == held =>
+                        {
                             Some(true)
                         }
                         _ => None,
@@ -175,7 +177,7 @@ impl User {
         } else {
             self.link.ask(&with("EVAL", script)).await
         };
-        // A front that was restarted forgets scripts, and a try before may have been carried out.
+        // A restarted front forgets scripts, and an earlier try may have been carried out.
         if *is_again { again.after_others() } else { again }
     }
 
@@ -196,13 +198,13 @@ fn front_try(value: &str, ttl_ms: u64) -> Call {
     Call::FrontTry(Acquisition { ttl_ms, lock_id, ..Acquisition::default() })
 }
 
-/// Whether it is the reply to what was done.
+/// Whether the reply means success.
 fn is_done(reply: &Reply) -> bool {
     matches!(reply, Reply::Integer(1)) || *reply == Reply::Text("OK".into())
 }
 
-/// The reply, and whether the call was sent before; or the outcome if no reply says what was
-/// done.
+/// The reply, and whether the call was sent before; or the outcome if there is no usable
+/// reply.
 fn answered(sent: Sent) -> Result<(Reply, bool), Outcome> {
     match sent {
         Sent::Never => Err(Outcome::Refused(NOT_SENT.into())),
@@ -225,7 +227,7 @@ fn failed(error: &str, is_again: bool) -> Outcome {
     if error.starts_with("NOSCRIPT") {
         return Outcome::Unavailable;
     }
-    let reason = error.strip_prefix(FAILED).and_then(|told| told.split(':').next());
+    let reason = error.strip_prefix(FAILED).and_then(|message| message.split(':').next());
     match reason {
         Some("STORE_UNAVAILABLE" | "SHUTTING_DOWN") => Outcome::Unavailable,
         Some(reason @ ("OUTCOME_UNKNOWN" | "INTERNAL")) => Outcome::Unknown(reason.into()),

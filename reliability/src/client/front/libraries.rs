@@ -1,4 +1,4 @@
-//! What lock libraries send.
+//! The commands of lock libraries.
 
 use leasehold_testkit::lock_scripts as scripts;
 
@@ -23,17 +23,17 @@ pub(super) enum Renew {
     Set,
     /// A script with the value and the TTL.
     Script(&'static str),
-    /// The same, and `1` so that the TTL is not added to what is left.
+    /// Like `Script`, with `1`, so that the TTL is replaced instead of prolonged.
     Replacing(&'static str),
 }
 
 /// What a script that releases a lock returns if the value does not hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
-    /// The same whether another value holds it or none.
+    /// The same reply whether another value or none holds it.
     Same,
-    /// This if another value holds it, and -1 if none does.
-    Tells { held: i64 },
+    /// `held` if another value holds it, -1 if none does.
+    Distinguishes { held: i64 },
 }
 
 /// How a library finds its scripts on the server.
@@ -55,7 +55,7 @@ pub(super) struct Library {
     pub(super) release: &'static str,
     pub(super) missing: Missing,
     pub(super) calling: Calling,
-    /// Whether it releases what it did not get.
+    /// Whether it also releases after a refusal.
     pub(super) releases_refused: bool,
     pub(super) is_resp3: bool,
 }
@@ -66,7 +66,7 @@ pub(super) const LIBRARIES: [Library; 7] = [
         take: Take::Seconds,
         renew: Renew::Never,
         release: scripts::DAPRD_UNLOCK,
-        missing: Missing::Tells { held: -2 },
+        missing: Missing::Distinguishes { held: -2 },
         calling: Calling::Text,
         releases_refused: false,
         is_resp3: true,
@@ -84,7 +84,7 @@ pub(super) const LIBRARIES: [Library; 7] = [
         take: Take::Milliseconds,
         renew: Renew::Script(scripts::RENEW),
         release: scripts::REDSYNC_UNLOCK,
-        missing: Missing::Tells { held: 0 },
+        missing: Missing::Distinguishes { held: 0 },
         calling: Calling::Digest,
         releases_refused: true,
         is_resp3: true,

@@ -1,4 +1,4 @@
-//! A client's way to the fronts: it tries again as clients of Redis do.
+//! A client's connection to the fronts, with retries as clients of Redis have them.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ const REPLY_WITHIN_MS: std::ops::Range<u64> = 1_000..3_000;
 /// How long it waits before it tries again.
 const AGAIN_AFTER_MS: std::ops::Range<u64> = 4..512;
 
-/// What came of a command.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Sent {
-    /// It was sent to nobody.
+    /// It was not sent.
     Never,
     /// It was sent, and no reply was received.
     Lost,
@@ -28,7 +28,7 @@ pub(super) enum Sent {
 }
 
 impl Sent {
-    /// The same if the command was also sent before.
+    /// This outcome, if the command was also sent before.
     pub(super) fn after_others(self) -> Self {
         match self {
             Self::Never | Self::Lost => Self::Lost,
@@ -49,12 +49,12 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Not connected yet.
+    /// A link that is not connected yet.
     pub(super) fn new(addresses: Vec<String>, home: usize, rng: fastrand::Rng) -> Self {
         Self { addresses, home, is_resp3: false, connection: None, rng }
     }
 
-    /// From now on it speaks this version to this front.
+    /// Switches to this front and this version of the protocol.
     pub(super) fn change(&mut self, home: usize, is_resp3: bool) {
         let home = home % self.addresses.len().max(1);
         if (home, is_resp3) != (self.home, self.is_resp3) {
@@ -90,11 +90,11 @@ impl Link {
         if was_sent { Sent::Lost } else { Sent::Never }
     }
 
-    /// Sends a command, and goes away before it can have read a reply.
+    /// Sends a command, and disconnects before it can have read a reply.
     pub(super) async fn ask_and_leave(&mut self, words: &[&str]) -> Sent {
         let within = Duration::from_millis(REPLY_WITHIN_MS.start);
         let Some(mut connection) = self.connect(within).await else { return Sent::Never };
-        // Whether all of it was sent is not known either.
+        // It is also unknown whether all of it was sent.
         let _ = connection.send(words).await;
         sleep(Duration::from_micros(self.rng.u64(0..3_000))).await;
         self.leave(connection);

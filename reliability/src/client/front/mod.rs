@@ -1,5 +1,5 @@
 //! Clients of fronts: they lock as the lock libraries of Redis do, beside the other clients.
-//! They poll, and learn of no token.
+//! They poll, and get no tokens.
 
 mod calls;
 mod libraries;
@@ -18,10 +18,10 @@ use self::{
 use super::{Client, Names, Settings};
 use crate::history::{Call, Outcome};
 
-/// How long a client asks for a lock, and how long it waits in between.
+/// How long a client polls for a lock, and the pause in between.
 const POLLED_FOR_MS: std::ops::Range<u64> = 0..1_500;
 const POLLED_EVERY_MS: std::ops::Range<u64> = 20..120;
-/// How many of 100 locks are of a resource that foreign clients lock too.
+/// How many of 100 locks use a resource that foreign clients lock too.
 const FOREIGN_PERCENT: u32 = 20;
 
 pub(super) async fn run(client: Client, settings: Settings) -> anyhow::Result<()> {
@@ -88,14 +88,14 @@ impl User {
         }
     }
 
-    /// A few steps at random with a lock, then mostly its release.
+    /// Performs a few random steps with a lock, then mostly releases it.
     async fn use_up(&mut self, mut held: Held) -> anyhow::Result<()> {
         for _ in 0..self.client.rng.u32(..4) {
             match self.client.rng.u32(..100) {
                 0..50 => self.renew(&mut held).await?,
                 50..62 => self.release_wrong(&held.resource).await?,
                 62..70 => {
-                    // Another value does not renew it either.
+                    // A renewal with another value is refused.
                     let value = self.random_id();
                     let ends = held.ends;
                     let (resource, ttl_ms) = (held.resource.clone(), held.ttl_ms);
@@ -116,9 +116,9 @@ impl User {
                 }
                 self.release(&held.resource, &held.value).await
             }
-            // Walks away, and leaves it to its TTL.
+            // Abandons it to its TTL.
             8..12 => Ok(()),
-            // The value is the lock ID, which the component takes too.
+            // The value is the lock ID, which the component accepts too.
             12..20 => {
                 let (lock_id, ttl_ms) = (held.value, held.ttl_ms);
                 let call = Call::Renew { lock_id: lock_id.clone(), ttl_ms };
@@ -143,8 +143,8 @@ impl User {
         self.names.pick(&mut self.client.rng).name
     }
 
-    /// Mostly short, so that much expires; whole seconds where the library knows no others. The
-    /// others are so long that a call on a busy machine does not last as long.
+    /// Mostly short, so that many grants expire; in whole seconds if the library has no other
+    /// unit. Other TTLs are longer than any call on a busy machine.
     fn ttl_ms(&mut self) -> u64 {
         if self.library.take == Take::Seconds {
             return 1_000 * self.client.rng.u64(3..6);

@@ -1,5 +1,5 @@
-//! One connection that speaks the protocol of Redis. Unlike a library's, it tells a reset
-//! from a close, and does not try again by itself.
+//! One connection with the protocol of Redis. Unlike a library's, it distinguishes a
+//! reset from a close, and does not retry by itself.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use tokio::{
 /// Longer replies are not expected.
 const REPLY_BYTES_MAX: usize = 64 * 1024;
 
-/// A reply, as far as lock clients look at it.
+/// A reply, as far as lock clients need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
     Text(String),
@@ -69,7 +69,7 @@ impl Connection {
 
     /// Ends it by a reset.
     pub(super) fn reset(self) {
-        // It is closed anyway.
+        // On failure it is closed anyway.
         let _ = self.stream.set_zero_linger();
     }
 }
