@@ -11,25 +11,15 @@ use tokio::time::{Instant, interval, timeout};
 use tokio_util::task::TaskTracker;
 
 use crate::{
-    access,
-    background::Background,
-    client::{connection::Connection, failure::Failure, reads::Reads},
-    commit::committer::Committer,
+    client::failure::Failure,
     config::Config,
-    contention::Contention,
-    grants::{find::Finder, local::Grants, write::Writer},
-    key_cache::KeyCache,
-    keys::Keys,
+    etcd::Etcd,
+    grants::{local::Grants, write::Writer},
     lease::{keeper::Keeper, leases::Leases},
     queue::{queues::Queues, session::Sessions, sweep},
     verbs::{
-        acquire::Tries,
-        attempts::Attempts,
-        inspect::Inspection,
-        look::{Lookout, Patience},
-        release::Releases,
-        renew::Renewals,
-        wait::Waits,
+        acquire::Tries, attempts::Attempts, inspect::Inspection, look::Patience,
+        release::Releases, renew::Renewals, wait::Waits,
     },
 };
 
@@ -51,7 +41,7 @@ pub(super) const FEATURES: &[Feature] = &[
 
 /// The etcd backend.
 pub(super) struct EtcdBackend {
-    connection: Arc<Connection>,
+    etcd: Arc<Etcd>,
     leases: Arc<Leases>,
     sessions: Arc<Sessions>,
     attempts: Arc<Attempts>,
@@ -60,7 +50,6 @@ pub(super) struct EtcdBackend {
     renewals: Arc<Renewals>,
     releases: Releases,
     inspection: Inspection,
-    background: Background,
     /// Renewals in flight, also those whose callers have left.
     renewing: TaskTracker,
     /// How long a call that does not wait may take.
@@ -70,106 +59,61 @@ pub(super) struct EtcdBackend {
 impl EtcdBackend {
     /// Connects, and checks that the user may read and write the keys.
     pub(super) async fn open(config: Config, context: Context) -> Result<Self, OpenError> {
-        let (with_user, keys) = (config.user.is_some(), Keys::new(&config.key_prefix));
-        let backend = Self::new(config, &keys, context);
-        let until = Instant::now() + OPEN_TIMEOUT;
-        if let Err(failure) = access::check(&backend.connection, &keys, until).await {
-            backend.background.close().await;
-            return Err(access::open_error(failure, keys.root(), with_user));
+        let (with_user, etcd) = (config.user.is_some(), Etcd::new(config));
+        if let Err(failure) = etcd.check_access(Instant::now() + OPEN_TIMEOUT).await {
+            etcd.background.close().await;
+            return Err(etcd.open_error(failure, with_user));
         }
-        backend.background.spawn(purge(Arc::clone(&backend.releases.grants)));
-        let (queues, leases) = (&backend.waits.queues, &backend.leases);
-        backend.background.spawn(sweep::keep(Arc::clone(queues), Arc::clone(leases)));
-        Ok(backend)
+        Ok(Self::new(&etcd, context))
     }
 
-    /// Does not connect yet.
-    fn new(config: Config, keys: &Keys, Context { settings, clock, .. }: Context) -> Self {
-        let background = Background::default();
-        let (keys, txn_ops_max) = (keys.clone(), config.txn_ops_max);
-        let operation_timeout = settings.operation_timeout;
-        let connection = Arc::new(Connection::new(config, &keys));
-        let reads = |ops_max| Reads::new(Arc::clone(&connection), ops_max, &background);
-        let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
-        let keeper = Keeper::start(&connection, &background);
-        let leases = Leases::start(Arc::clone(&connection), keeper.clone(), &background);
+    /// Starts the parts, and what they do in the background.
+    fn new(shared: &Arc<Etcd>, Context { settings, clock, .. }: Context) -> Self {
+        let (connection, background) = (&shared.connection, &shared.background);
+        let etcd = || Arc::clone(shared);
+        let keeper = Keeper::start(connection, background);
+        let leases = Leases::start(Arc::clone(connection), keeper.clone(), background);
         let grants = Arc::new(Grants::new(Arc::clone(&leases.stock)));
-        let finder = Arc::new(Finder {
-            keys: keys.clone(),
-            reads: reads(txn_ops_max),
-            key_cache: KeyCache::default(),
-        });
+        background.spawn(purge(Arc::clone(&grants)));
         let writer = Arc::new(Writer {
-            committer: Arc::clone(&committer),
+            etcd: etcd(),
             leases: Arc::clone(&leases),
             grants: Arc::clone(&grants),
             clock: clock.clone(),
         });
-        let renewals =
-            Arc::new(Renewals::new(Arc::clone(&finder), Arc::clone(&writer), keeper));
-        let contention = Arc::<Contention>::default();
+        let renewals = Arc::new(Renewals::new(etcd(), Arc::clone(&writer), keeper));
         let tries = Arc::new(Tries {
-            keys: keys.clone(),
-            lookout: Lookout {
-                connection: Arc::clone(&connection),
-                finder: Arc::clone(&finder),
-                renewals: Arc::clone(&renewals),
-                contention: Arc::clone(&contention),
-            },
+            etcd: etcd(),
             writer,
             renewals: Arc::clone(&renewals),
-            contention: Arc::clone(&contention),
             holders_max: settings.holders_per_resource_max,
         });
-        let sessions = Sessions::start(
-            keys.clone(),
-            Arc::clone(&committer),
-            Arc::clone(&leases),
-            Arc::clone(&connection),
-            &background,
-        );
-        let queues = Queues::new(
-            keys.clone(),
-            Arc::clone(&connection),
-            Arc::clone(&sessions),
-            txn_ops_max,
-            settings.clone(),
-            &background,
-        );
-        let attempts = Arc::new(Attempts::new(
-            Arc::clone(&sessions),
-            background.clone(),
-            operation_timeout,
-        ));
+        let sessions = Sessions::start(etcd(), Arc::clone(&leases));
+        let queues = Queues::new(etcd(), Arc::clone(&sessions), settings.clone());
+        background.spawn(sweep::keep(Arc::clone(&queues), Arc::clone(&leases)));
+        let operation_timeout = settings.operation_timeout;
+        let attempts =
+            Attempts::new(Arc::clone(&sessions), background.clone(), operation_timeout);
         let waits = Arc::new(Waits {
-            keys: keys.clone(),
-            connection: Arc::clone(&connection),
+            etcd: etcd(),
             tries: Arc::clone(&tries),
             sessions: Arc::clone(&sessions),
             queues,
-            contention: Arc::clone(&contention),
             waiters: WaiterBudget::new(settings.waiters_max),
             settings,
             clock,
         });
-        let releases = Releases {
-            finder: Arc::clone(&finder),
-            committer,
-            grants,
-            contention,
-            attempts: Arc::clone(&attempts),
-        };
+        let attempts = Arc::new(attempts);
+        let releases = Releases { etcd: etcd(), grants, attempts: Arc::clone(&attempts) };
         let inspection = Inspection {
-            keys,
-            connection: Arc::clone(&connection),
-            reads: reads(1),
-            finder,
+            etcd: etcd(),
+            reads: etcd().large_reads(),
             leases: Arc::clone(&leases),
             step: operation_timeout,
         };
         let renewing = TaskTracker::new();
         Self {
-            connection,
+            etcd: etcd(),
             leases,
             sessions,
             attempts,
@@ -178,7 +122,6 @@ impl EtcdBackend {
             renewals,
             releases,
             inspection,
-            background,
             renewing,
             operation_timeout,
         }
@@ -197,7 +140,7 @@ async fn purge(grants: Arc<Grants>) {
 impl Drop for EtcdBackend {
     /// Ends the tasks of a backend that was not closed.
     fn drop(&mut self) {
-        self.background.stop();
+        self.etcd.background.stop();
     }
 }
 
@@ -240,7 +183,7 @@ impl Backend for EtcdBackend {
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
-        self.connection.check(until).await.map_err(Failure::unavailable)
+        self.etcd.connection.check(until).await.map_err(Failure::unavailable)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -252,6 +195,6 @@ impl Backend for EtcdBackend {
         let _ = timeout(self.operation_timeout, self.renewing.wait()).await;
         self.sessions.close().await;
         self.leases.close().await;
-        self.background.close().await;
+        self.etcd.background.close().await;
     }
 }

@@ -12,6 +12,7 @@
 //!    │
 //!  grants/            finds grants, and writes each under a lease of its own
 //!  queue/             who waits and whose turn it is: mirrors, watches, the session
+//!  etcd               the connection, the writes and the reads, as all parts share them
 //!  commit/            group commit: every write goes through it
 //!  lease/             leases for reuse, their keep-alives, those to be revoked
 //!  client/            one connection at a time, failures, reads that travel together
@@ -19,18 +20,16 @@
 //!
 //! A folder imports only what stands below it.
 
-mod access;
 mod backend;
 mod background;
 mod client;
 mod commit;
 mod config;
-mod contention;
+mod etcd;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod grants;
-mod key_cache;
 mod keys;
 mod lease;
 mod queue;

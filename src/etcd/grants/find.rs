@@ -1,18 +1,13 @@
 //! Finds grants in etcd. All reads are linearizable.
 
-use std::sync::Arc;
-
 use etcd_client::{GetOptions, KeyValue};
 use leasehold_lock::{AttemptId, GrantId, LockId, Mode, ResourceId};
 use tokio::time::Instant;
 
 use crate::{
-    client::{
-        failure::Failure,
-        reads::{self, Reads},
-    },
+    client::{failure::Failure, reads},
     commit::op::Op,
-    key_cache::KeyCache,
+    etcd::Etcd,
     keys::{GrantKeys, GrantName, Keys, key_after, range_end},
     record::Record,
     revision::Revision,
@@ -89,16 +84,10 @@ pub(crate) struct Found<'a> {
     pub(crate) is_held: bool,
 }
 
-/// Finds grants.
-pub(crate) struct Finder {
-    pub(crate) keys: Keys,
-    pub(crate) reads: Arc<Reads>,
-    pub(crate) key_cache: KeyCache,
-}
-
-impl Finder {
+impl Etcd {
     /// Finds a grant. `known` is its mode as far as this process knows it. The exclusive grant
-    /// costs one read, and so does a shared one that is known.
+    /// costs one read, and so does a shared one that is known. By its public ID, all are read,
+    /// page by page.
     pub(crate) async fn find<'a>(
         &self,
         resource: &'a ResourceId,
@@ -134,21 +123,12 @@ impl Finder {
         Ok(Found { grant, is_held: first.is_some() })
     }
 
-    /// Many shared grants are read page by page, unless this one was lately shown.
     async fn find_by_id<'a>(
         &self,
         resource: &'a ResourceId,
         id: GrantId,
         until: Instant,
     ) -> Result<Found<'a>, Failure> {
-        let by = By::Id(id);
-        let lock = self.key_cache.get(id);
-        let key = lock.and_then(|lock| self.keys.requested(resource, lock.as_bytes()));
-        if let Some(key) = key
-            && let Some(held) = self.at(resource, key, by, until).await?
-        {
-            return Ok(Found { grant: Some(held), is_held: true });
-        }
         let mut from = self.keys.holder(resource).into_bytes();
         let mut is_held = false;
         loop {
@@ -157,7 +137,7 @@ impl Finder {
             is_held |= !pairs.is_empty();
             let mut helds =
                 pairs.iter().filter_map(|pair| Held::of(&self.keys, resource, pair));
-            let grant = helds.find(|held| by.is(held));
+            let grant = helds.find(|held| By::Id(id).is(held));
             match pairs.last() {
                 Some(last) if grant.is_none() && page.get.more() => {
                     from = key_after(last.key());
@@ -196,16 +176,6 @@ impl Finder {
         until: Instant,
     ) -> Result<Option<Held<'a>>, Failure> {
         let key = self.keys.grant(resource, name).record().to_owned();
-        self.at(resource, key, by, until).await
-    }
-
-    async fn at<'a>(
-        &self,
-        resource: &'a ResourceId,
-        key: String,
-        by: By<'_>,
-        until: Instant,
-    ) -> Result<Option<Held<'a>>, Failure> {
         let pair = self.reads.key(key, until).await?;
         let held = pair.and_then(|pair| Held::of(&self.keys, resource, &pair));
         Ok(held.filter(|held| by.is(held)))

@@ -12,6 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     grants::{
+        contention::Contention,
         find::{By, Held},
         local_grant::LocalGrant,
         readers::{Count, Readers, Uncounted},
@@ -27,10 +28,11 @@ const COUNTED_MAX: usize = 16_384;
 /// The grants that this process made or moved and that are not known to have ended.
 pub(crate) struct Grants {
     pub(crate) stock: Arc<Stock>,
+    /// How the resources were seen, of which others may have grants.
+    pub(crate) contention: Contention,
     made: Mutex<Made>,
 }
 
-/// The same, without what becomes of the leases.
 #[derive(Debug, Default)]
 struct Made {
     exclusive: HashMap<ResourceId, LocalGrant>,
@@ -39,34 +41,37 @@ struct Made {
 
 impl Grants {
     pub(crate) fn new(stock: Arc<Stock>) -> Self {
-        Self { stock, made: Mutex::default() }
+        Self { stock, contention: Contention::default(), made: Mutex::default() }
     }
 
     /// The live grant of this lock ID.
     pub(crate) fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<LocalGrant> {
-        self.made().named(resource, lock_id).cloned()
+        let made = self.made();
+        let exclusive =
+            made.exclusive.get(resource).filter(|grant| grant.name.lock_id == *lock_id);
+        let shared = made.shared.get(resource).and_then(|readers| readers.get(lock_id));
+        // The older one has ended without this process.
+        let known = exclusive.into_iter().chain(shared).max_by_key(|grant| grant.token);
+        known.filter(|grant| Instant::now() < grant.ends()).cloned()
     }
 
     /// The live grant that is looked for.
     pub(crate) fn known(&self, resource: &ResourceId, by: By<'_>) -> Option<LocalGrant> {
-        let made = self.made();
-        let known = match by {
-            By::LockId(lock_id) => made.named(resource, lock_id),
-            By::Claim(lock_id, attempt) => {
-                let known = made.named(resource, lock_id);
-                known.filter(|grant| grant.attempt == Some(attempt))
-            }
+        let (known, attempt) = match by {
+            By::LockId(lock_id) => return self.named(resource, lock_id),
+            By::Claim(lock_id, attempt) => (self.named(resource, lock_id), attempt),
             By::Attempt(attempt, name) => {
-                let known = made.get(resource, name);
-                known.filter(|grant| grant.attempt == Some(attempt))
+                let known = self.made().get(resource, name).cloned();
+                (known.filter(|grant| Instant::now() < grant.ends()), attempt)
             }
-            By::Id(_) => None,
+            By::Id(_) => return None,
         };
-        known.filter(|grant| Instant::now() < grant.ends()).cloned()
+        known.filter(|grant| grant.attempt == Some(attempt))
     }
 
     /// Remembers a new grant. The one before it has ended without this process.
     pub(crate) fn insert(&self, resource: &ResourceId, grant: LocalGrant) {
+        self.contention.saw(resource, Some(grant.name.mode));
         let before = self.made().insert(resource, grant);
         self.revoke(before);
     }
@@ -101,7 +106,11 @@ impl Grants {
         let mut made = self.made();
         let older = made.remove_if(resource, name, |grant| grant.token < token);
         let known = made.remove_if(resource, name, |grant| grant.token == token);
+        let has_readers = made.shared.get(resource).is_some_and(|readers| readers.len() > 0);
         drop(made);
+        if name.mode == Mode::Exclusive || !has_readers {
+            self.contention.saw(resource, None);
+        }
         self.revoke(older);
         self.free(lease, known);
     }
@@ -122,11 +131,20 @@ impl Grants {
     /// What this process knows of a grant that was read from etcd. If it knows an earlier grant
     /// instead, or the same one under another lease, that has ended without this process.
     pub(crate) fn found(&self, held: &Held<'_>) -> Option<LocalGrant> {
+        let (resource, name) = (held.resource, &held.name);
         let written = Revision::from_etcd(held.pair.mod_revision());
-        let read = (held.token, held.lease(), written);
-        let (known, ended) = self.made().found(held.resource, &held.name, read);
+        let mut made = self.made();
+        let known = made.get(resource, name)?;
+        if known.token == held.token && known.lease.id == held.lease() {
+            return Some(known.clone());
+        }
+        // Of the same grant, more may be known than was read.
+        let is_older =
+            |known: &LocalGrant| (known.token, known.written) < (held.token, written);
+        let ended = made.remove_if(resource, name, is_older);
+        drop(made);
         self.revoke(ended);
-        known
+        None
     }
 
     /// Notes that the lease of a grant was kept alive by a request sent at `sent`.
@@ -137,12 +155,24 @@ impl Grants {
         lease: i64,
         sent: Instant,
     ) {
-        self.made().refreshed(resource, name, lease, sent);
+        let mut made = self.made();
+        let grant = made.get_mut(resource, name);
+        if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
+            grant.lease.refreshed = grant.lease.refreshed.max(sent);
+        }
     }
 
     /// Forgets grants that have expired; their leases have ended with them.
     pub(crate) fn purge(&self, now: Instant) {
-        self.made().purge(now);
+        let mut made = self.made();
+        made.exclusive.retain(|_, grant| now < grant.ends());
+        made.shared.retain(|_, readers| readers.purge(now));
+        if made.exclusive.capacity() > 4 * made.exclusive.len() + 1_024 {
+            made.exclusive.shrink_to_fit();
+        }
+        if made.shared.capacity() > 4 * made.shared.len() + 1_024 {
+            made.shared.shrink_to_fit();
+        }
     }
 
     /// Reserves one of the `max` shared grants of a resource for a try, until it has ended.
@@ -161,11 +191,6 @@ impl Grants {
             made.tidy(&attempt.resource);
         }
         reserved.map(|()| Seat { grants: self, attempt })
-    }
-
-    /// Whether this process knows of a shared grant of the resource.
-    pub(crate) fn has_readers(&self, resource: &ResourceId) -> bool {
-        self.made().shared.get(resource).is_some_and(|readers| readers.len() > 0)
     }
 
     /// Disposes of the lease that a grant's key lay under until this process deleted or moved
@@ -194,58 +219,6 @@ impl Grants {
 }
 
 impl Made {
-    fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<&LocalGrant> {
-        let exclusive =
-            self.exclusive.get(resource).filter(|grant| grant.name.lock_id == *lock_id);
-        let shared = self.shared.get(resource).and_then(|readers| readers.get(lock_id));
-        // The older one has ended without this process.
-        let known = exclusive.into_iter().chain(shared).max_by_key(|grant| grant.token);
-        known.filter(|grant| Instant::now() < grant.ends())
-    }
-
-    /// See [`Grants::found`]; what has ended is returned second.
-    fn found(
-        &mut self,
-        resource: &ResourceId,
-        name: &GrantName,
-        (token, lease, written): (Revision, i64, Revision),
-    ) -> (Option<LocalGrant>, Option<LocalGrant>) {
-        match self.get(resource, name) {
-            Some(grant) if grant.token == token && grant.lease.id == lease => {
-                (Some(grant.clone()), None)
-            }
-            // Of the same grant, more may be known than was read.
-            Some(grant) if (grant.token, grant.written) < (token, written) => {
-                (None, self.remove_if(resource, name, |_| true))
-            }
-            _ => (None, None),
-        }
-    }
-
-    fn refreshed(
-        &mut self,
-        resource: &ResourceId,
-        name: &GrantName,
-        lease: i64,
-        sent: Instant,
-    ) {
-        let grant = self.get_mut(resource, name);
-        if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
-            grant.lease.refreshed = grant.lease.refreshed.max(sent);
-        }
-    }
-
-    fn purge(&mut self, now: Instant) {
-        self.exclusive.retain(|_, grant| now < grant.ends());
-        self.shared.retain(|_, readers| readers.purge(now));
-        if self.exclusive.capacity() > 4 * self.exclusive.len() + 1_024 {
-            self.exclusive.shrink_to_fit();
-        }
-        if self.shared.capacity() > 4 * self.shared.len() + 1_024 {
-            self.shared.shrink_to_fit();
-        }
-    }
-
     fn get(&self, resource: &ResourceId, name: &GrantName) -> Option<&LocalGrant> {
         match name.mode {
             Mode::Exclusive => self.exclusive.get(resource),

@@ -15,10 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     client::failure::Refusal,
-    commit::{
-        committer::Committer,
-        op::{Op, OpError, Reply},
-    },
+    commit::op::{Op, OpError, Reply},
+    etcd::Etcd,
     grants::{find::Held, local::Grants, local_grant::LocalGrant},
     keys::{GrantKeys, GrantName},
     lease::{
@@ -87,7 +85,7 @@ pub(crate) struct Bounds<'a> {
 
 /// Writes grants.
 pub(crate) struct Writer {
-    pub(crate) committer: Arc<Committer>,
+    pub(crate) etcd: Arc<Etcd>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) grants: Arc<Grants>,
     /// The wall clock, which only shows people when a grant began.
@@ -173,7 +171,7 @@ impl Writer {
         let asked = lock::Instant::now();
         let op = op.put_grant(keys, record.encode(), &lease);
         lease.begin(begun);
-        let error = match self.committer.commit_while_wanted(op, unwanted).await {
+        let error = match self.etcd.committer.commit_while_wanted(op, unwanted).await {
             Ok(reply) if reply.succeeded => {
                 return Ok(Written::Done((lease, reply.revision, reply.sent)));
             }

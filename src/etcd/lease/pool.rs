@@ -180,10 +180,7 @@ impl Pool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use leasehold_lock::suspend;
-    use proptest::prelude::*;
     use tokio::time::advance;
 
     use super::*;
@@ -278,32 +275,5 @@ mod tests {
         pool.died(1);
         assert!(pool.take(31).is_none() && pool.drain().is_empty());
         assert!(pool.give(lease(2, 31), Instant::now()).is_ok());
-    }
-
-    proptest! {
-        #[test]
-        fn no_lease_is_ever_given_out_twice(actions in prop::collection::vec((0u8..4, 0u64..3), 1..200)) {
-            let now = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true)
-                .build().unwrap().block_on(async { Instant::now() });
-            let (mut pool, mut out, mut next) = (Pool::new(5), Vec::<Lease>::new(), 0);
-            for (action, ttl) in actions {
-                match action {
-                    0 => {
-                        let lease = pool.take(ttl).unwrap_or_else(|| {
-                            next += 1;
-                            Lease { id: next, asked_s: ttl, ttl_s: ttl, refreshed: now, origin: ORIGIN }
-                        });
-                        out.push(lease);
-                    }
-                    1 => if let Some(lease) = out.pop() { let _ = pool.give(lease, now); },
-                    2 => pool.died(next),
-                    _ => { let _ = pool.chores(now + Duration::from_secs(ttl * 10), ORIGIN); }
-                }
-                let ids: HashSet<i64> = out.iter().map(|lease| lease.id)
-                    .chain(pool.idle.values().flatten().map(|idle| idle.lease.id)).collect();
-                prop_assert_eq!(ids.len(), out.len() + pool.kept);
-                prop_assert!(pool.kept <= 5);
-            }
-        }
     }
 }

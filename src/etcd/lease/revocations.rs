@@ -1,7 +1,6 @@
 //! Leases that are to be revoked, in the background and for as long as it takes.
 
 use std::{
-    collections::VecDeque,
     pin::pin,
     sync::{
         Arc,
@@ -13,11 +12,11 @@ use std::{
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::poll_fn};
 use leasehold_util::retry::pause_before;
-use parking_lot::Mutex;
 use tokio::{
-    sync::{Notify, mpsc},
-    time::{Instant, interval, sleep, timeout_at},
+    sync::{Notify, Semaphore, mpsc},
+    time::{Instant, sleep, timeout, timeout_at},
 };
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::{
@@ -46,7 +45,6 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 const GRANT_LATE_MAX: Duration = Duration::from_secs(10);
 /// How many leases may wait to be revoked again; any more are left to their TTL.
 const LATE_MAX: usize = 10_000;
-const LATE_INTERVAL: Duration = Duration::from_millis(200);
 /// How long closing may take to revoke what waits.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_POLL: Duration = Duration::from_millis(10);
@@ -116,14 +114,17 @@ impl Unwanted {
 pub(crate) struct Revocations {
     connection: Arc<Connection>,
     queue: mpsc::Sender<Unwanted>,
-    /// How many leases are not revoked yet.
+    /// How many leases are not revoked yet, those that are to be revoked later included.
     left: AtomicUsize,
     /// How many of these count for the backlog.
     backlog: AtomicUsize,
     /// Wakes whoever waits until the backlog is no longer full.
     room: Notify,
-    /// Leases that could not be revoked yet, and when that is tried again.
-    late: Mutex<VecDeque<(Instant, Unwanted)>>,
+    /// Limits the leases that could not be revoked yet, each in a task that sends it again.
+    late: Semaphore,
+    /// Cancelled when nobody revokes leases later any more.
+    closing: CancellationToken,
+    background: Background,
 }
 
 impl Revocations {
@@ -136,10 +137,11 @@ impl Revocations {
             left: AtomicUsize::new(0),
             backlog: AtomicUsize::new(0),
             room: Notify::new(),
-            late: Mutex::default(),
+            late: Semaphore::new(LATE_MAX),
+            closing: CancellationToken::new(),
+            background: background.clone(),
         });
         background.spawn(Arc::clone(&revocations).run(queued));
-        background.spawn(Arc::clone(&revocations).revoke_late());
         revocations
     }
 
@@ -186,8 +188,7 @@ impl Revocations {
     /// Waits until all leases are revoked, but not for long.
     pub(crate) async fn close(&self) {
         let until = Instant::now() + CLOSE_TIMEOUT;
-        // Also those that are not due yet: nobody revokes them later.
-        self.push_late(until + GRANT_LATE_MAX);
+        self.closing.cancel();
         while self.left.load(Ordering::Relaxed) > 0 && Instant::now() < until {
             sleep(CLOSE_POLL).await;
         }
@@ -200,28 +201,52 @@ impl Revocations {
         }
     }
 
+    /// How many leases are not revoked yet.
+    #[cfg(test)]
+    pub(super) fn left(&self) -> usize {
+        self.left.load(Ordering::Relaxed)
+    }
+
     fn push(&self, unwanted: Unwanted) {
         // A key without a lease has lease 0.
         if unwanted.id == 0 {
             return;
         }
-        let backlog = usize::from(unwanted.is_backlog);
         self.left.fetch_add(1, Ordering::Relaxed);
-        self.backlog.fetch_add(backlog, Ordering::Relaxed);
+        self.backlog.fetch_add(usize::from(unwanted.is_backlog), Ordering::Relaxed);
+        self.send(unwanted);
+    }
+
+    fn send(&self, unwanted: Unwanted) {
+        let is_backlog = unwanted.is_backlog;
         if self.queue.try_send(unwanted).is_err() {
-            self.left.fetch_sub(1, Ordering::Relaxed);
-            self.backlog.fetch_sub(backlog, Ordering::Relaxed);
+            self.done(is_backlog);
             warn!("too many leases are to be revoked; one is left to its TTL");
+        }
+    }
+
+    /// Notes that a lease is revoked, or left to its TTL.
+    fn done(&self, is_backlog: bool) {
+        self.left.fetch_sub(1, Ordering::Relaxed);
+        if is_backlog {
+            self.leave_backlog();
+        }
+    }
+
+    fn leave_backlog(&self) {
+        if self.backlog.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
+            self.room.notify_waiters();
         }
     }
 
     async fn run(self: Arc<Self>, mut queued: mpsc::Receiver<Unwanted>) {
         let queued = poll_fn(|context| queued.poll_recv(context));
-        queued.for_each_concurrent(IN_FLIGHT_MAX, |lease| self.revoke_surely(lease)).await;
+        let revoke = |lease| Arc::clone(&self).revoke_surely(lease);
+        queued.for_each_concurrent(IN_FLIGHT_MAX, revoke).await;
     }
 
     /// Revokes a lease, also after an outage of any length.
-    async fn revoke_surely(&self, unwanted: Unwanted) {
+    async fn revoke_surely(self: Arc<Self>, unwanted: Unwanted) {
         let Unwanted { id, is_backlog, may_come_late, ref unsettled } = unwanted;
         loop {
             let until = Instant::now() + REVOKE_TIMEOUT;
@@ -230,27 +255,39 @@ impl Revocations {
                 Some(begun) => self.revoke_other(id, begun, until).await,
             };
             match revoked {
+                // When etcd can no longer carry out its grant.
                 Ok(false) if may_come_late => {
-                    self.again_later(Unwanted::unhurried(id));
-                    break;
+                    return self.again_later(Unwanted { may_come_late: false, ..unwanted });
                 }
-                Ok(_) => break,
+                Ok(_) => return self.done(is_backlog),
                 // Others must not wait for space: they need none.
-                Err(Failure::OutOfSpace(_)) => {
-                    self.again_later(Unwanted { is_backlog: false, ..unwanted });
-                    break;
+                Err(Failure::OutOfSpace(_)) if !self.closing.is_cancelled() => {
+                    return self.again_later(unwanted);
                 }
                 Err(failure) if failure.is_passing() => sleep(RETRY_DELAY).await,
                 Err(refused) => {
                     warn!(why = %refused.why(), "a lease could not be revoked; its TTL ends it");
-                    break;
+                    return self.done(is_backlog);
                 }
             }
         }
-        self.left.fetch_sub(1, Ordering::Relaxed);
-        if is_backlog && self.backlog.fetch_sub(1, Ordering::Relaxed) == BACKLOG_MAX {
-            self.room.notify_waiters();
+    }
+
+    /// Revokes a lease after a while, or when the store closes. No new lock waits for it.
+    fn again_later(self: Arc<Self>, mut unwanted: Unwanted) {
+        if std::mem::take(&mut unwanted.is_backlog) {
+            self.leave_backlog();
         }
+        let background = self.background.clone();
+        background.spawn(async move {
+            let Ok(_permit) = self.late.try_acquire() else {
+                self.done(false);
+                warn!("too many leases are to be revoked later; one is left to its TTL");
+                return;
+            };
+            let _ = timeout(GRANT_LATE_MAX, self.closing.cancelled()).await;
+            self.send(unwanted);
+        });
     }
 
     /// Revokes a lease; returns whether there was one.
@@ -343,64 +380,25 @@ impl Revocations {
         let mut client = link.client().kv_client();
         self.connection.answer(&link, until, Box::pin(client.txn(fence))).await.map(|_| ())
     }
-
-    /// Plans to revoke a lease again, when etcd can no longer carry out its grant.
-    fn again_later(&self, unwanted: Unwanted) {
-        let mut late = self.late.lock();
-        if late.len() >= LATE_MAX {
-            drop(late);
-            warn!("too many leases are to be revoked later; one is left to its TTL");
-            return;
-        }
-        late.push_back((Instant::now() + GRANT_LATE_MAX, unwanted));
-    }
-
-    async fn revoke_late(self: Arc<Self>) {
-        let mut ticks = interval(LATE_INTERVAL);
-        loop {
-            ticks.tick().await;
-            self.push_late(Instant::now());
-        }
-    }
-
-    /// Revokes the leases again that are due by `by`.
-    fn push_late(&self, by: Instant) {
-        let due: Vec<_> = {
-            let mut late = self.late.lock();
-            let due = late.partition_point(|(at, _)| *at <= by);
-            late.drain(..due).collect()
-        };
-        for (_, unwanted) in due {
-            self.push(unwanted);
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold_lock::properties::Properties;
-
     use super::*;
-    use crate::{config::Config, keys::Keys};
+    use crate::lease::stock::Stock;
 
     /// Trap: etcd 37
     #[tokio::test(start_paused = true)]
     async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
-        let mut properties =
-            Properties::new([("endpoints".to_owned(), "127.0.0.1:1".to_owned())]);
-        let config = Config::read(&mut properties);
-        let background = Background::default();
-        let connection = Arc::new(Connection::new(config, &Keys::new("t")));
-        let revocations = Revocations::start(connection, &background);
+        let revocations = Arc::clone(&Stock::offline().revocations);
         for id in 1..=20_000 {
             revocations.later(id);
             tokio::task::yield_now().await;
         }
         sleep(2 * REVOKE_TIMEOUT).await;
-        assert_eq!(revocations.left.load(Ordering::Relaxed), 20_000);
+        assert_eq!(revocations.left(), 20_000);
         let refused = revocations.wait_for_room(Instant::now() + REVOKE_TIMEOUT).await;
         let refused = refused.unwrap_err();
         assert!(refused.why().contains("too slow to revoke"), "{refused:?}");
-        background.close().await;
     }
 }

@@ -15,6 +15,8 @@ use crate::{
         revocations::Revocations,
     },
 };
+#[cfg(test)]
+use crate::{config::Config, keys::Keys};
 
 /// Idle leases kept.
 const KEPT_MAX: usize = 1_024;
@@ -54,6 +56,21 @@ impl Stock {
     /// still on its way can use it afterwards.
     pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
         self.revocations.revoke(id, until).await.map(|_| ())
+    }
+
+    /// One whose etcd cannot be reached, so that nothing is ever revoked.
+    #[cfg(test)]
+    pub(crate) fn offline() -> Arc<Self> {
+        let endpoint = ("endpoints".to_owned(), "127.0.0.1:1".to_owned());
+        let config = Config::read(&mut leasehold_lock::properties::Properties::new([endpoint]));
+        let connection = Arc::new(Connection::new(config, &Keys::new("t")));
+        Self::start(connection, &Background::default())
+    }
+
+    /// How many leases are still to be revoked.
+    #[cfg(test)]
+    pub(crate) fn revoking(&self) -> usize {
+        self.revocations.left()
     }
 
     /// Whether an idle lease may be used for a new grant.

@@ -55,7 +55,7 @@ impl Queues {
     pub(crate) fn join(self: &Arc<Self>, resource: &ResourceId) -> Result<Place, BackendError> {
         let (place, new) = self.take_place(resource)?;
         if let Some(queue) = new {
-            self.background.spawn(keep(Arc::clone(self), queue));
+            self.etcd.background.spawn(keep(Arc::clone(self), queue));
         }
         Ok(place)
     }
@@ -81,7 +81,7 @@ async fn keep_up(queues: &Arc<Queues>, queue: &Arc<Queue>) {
     let mut retry_delays = delays();
     loop {
         let (mut progress, opened) = (Progress::default(), Instant::now());
-        let ended = match queues.connection.link(down_since + outage_max).await {
+        let ended = match queues.etcd.connection.link(down_since + outage_max).await {
             Ok(link) => {
                 let ended = follow(queues, queue, &link, &mut progress).await;
                 // etcd was available in between, so this is another outage, although the
@@ -180,8 +180,8 @@ fn failed(failure: &Failure) -> Stop {
 /// Removes an entry that nobody waits with.
 fn remove(queues: &Arc<Queues>, queue: &Arc<Queue>, orphan: EntryId) {
     let (queues, queue) = (Arc::clone(queues), Arc::clone(queue));
-    queues.background.clone().spawn(async move {
-        let key = queues.keys.entry(&queue.resource, &orphan);
+    queues.etcd.background.clone().spawn(async move {
+        let key = queues.etcd.keys.entry(&queue.resource, &orphan);
         let until = Instant::now() + queues.settings.operation_timeout;
         if queues.sessions.delete_entry(&key, until).await.is_err() {
             sleep(RETRY_DELAY).await;

@@ -29,7 +29,7 @@ pub(super) async fn fill(queues: &Queues, queue: &Queue) -> Result<(), Failure> 
                 }
             }
             // etcd is slow. If the connection is lost, the watch tells.
-            Err(failure) if failure.is_passing() && queues.connection.is_answering() => {
+            Err(failure) if failure.is_passing() && queues.etcd.connection.is_answering() => {
                 sleep(RETRY_DELAY).await;
             }
             Err(failure) => return Err(failure),
@@ -39,7 +39,7 @@ pub(super) async fn fill(queues: &Queues, queue: &Queue) -> Result<(), Failure> 
 
 async fn read(queues: &Queues, queue: &Queue) -> Result<List, Failure> {
     let until = Instant::now() + queues.settings.operation_timeout;
-    let range = queues.keys.resource(&queue.resource);
+    let range = queues.etcd.keys.resource(&queue.resource);
     let mut list = List::default();
     let (mut from, mut keys_max) = (range.as_bytes().to_vec(), FIRST_PAGE_KEYS);
     loop {
@@ -53,7 +53,7 @@ async fn read(queues: &Queues, queue: &Queue) -> Result<List, Failure> {
             list.revision = page.revision;
         }
         for pair in page.get.kvs() {
-            let part = queues.keys.part(&queue.resource, pair.key());
+            let part = queues.etcd.keys.part(&queue.resource, pair.key());
             let at = match part {
                 Part::Holder | Part::Reader(_) => pair.mod_revision(),
                 Part::Entry(_) => pair.create_revision(),

@@ -6,46 +6,37 @@ use leasehold_lock::{BackendError, Mode, ResourceId, Settings};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    background::Background,
-    client::{connection::Connection, reads::Reads},
-    keys::{EntryId, Keys},
+    client::reads::Reads,
+    etcd::Etcd,
+    keys::EntryId,
     queue::{place::Place, session::Sessions, waiters::Queue, watch::streams::WatchStreams},
 };
 
 /// All queues of a backend instance, and what following them takes.
 pub(crate) struct Queues {
-    pub(super) keys: Keys,
-    pub(super) connection: Arc<Connection>,
+    pub(super) etcd: Arc<Etcd>,
     pub(super) sessions: Arc<Sessions>,
-    pub(super) watches: Arc<WatchStreams>,
+    pub(super) watches: WatchStreams,
     /// Reads of the queues' keys. They are apart from other reads, which need not wait for
     /// them.
     pub(super) lists: Arc<Reads>,
     pub(super) settings: Settings,
-    pub(super) background: Background,
     queues: Mutex<HashMap<ResourceId, Arc<Queue>>>,
 }
 
 impl Queues {
-    /// Follows no queue yet; its tasks end with `background`.
+    /// Follows no queue yet.
     pub(crate) fn new(
-        keys: Keys,
-        connection: Arc<Connection>,
+        etcd: Arc<Etcd>,
         sessions: Arc<Sessions>,
-        txn_ops_max: usize,
         settings: Settings,
-        background: &Background,
     ) -> Arc<Self> {
-        let watches =
-            WatchStreams::new(keys.clone(), Arc::clone(&connection), background.clone());
         Arc::new(Self {
-            keys,
-            lists: Reads::new(Arc::clone(&connection), txn_ops_max, background),
-            connection,
+            lists: etcd.reads_apart(),
+            watches: WatchStreams::new(Arc::clone(&etcd)),
+            etcd,
             sessions,
-            watches,
             settings,
-            background: background.clone(),
             queues: Mutex::default(),
         })
     }

@@ -5,8 +5,6 @@
 //! appear after its session is gone, and writing the key again (a fence) makes sure that no
 //! entry whose answer was lost can be put later.
 
-mod keep_alive;
-
 use std::{
     sync::{
         Arc,
@@ -15,7 +13,6 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{TxnOp, TxnOpResponse};
 use leasehold_lock::Mode;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -23,15 +20,16 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::{
-    background::Background,
-    client::{connection::Connection, failure::Failure},
-    commit::{
-        committer::Committer,
-        op::{Op, OpError},
-    },
+    client::failure::Failure,
+    commit::op::{Op, OpError},
+    etcd::Etcd,
     keys::{EntryId, Keys},
-    lease::{leases::Leases, pool::Lease, revocations::Begun},
-    queue::session::keep_alive::{KeepAlive, Kept},
+    lease::{
+        keeper::{KeepError, Keeper},
+        leases::Leases,
+        pool::Lease,
+        revocations::Begun,
+    },
     revision::Revision,
 };
 
@@ -99,10 +97,8 @@ pub(crate) enum EntryOutcome {
 
 /// The current session, and what it takes to keep one.
 pub(crate) struct Sessions {
-    keys: Keys,
-    committer: Arc<Committer>,
+    etcd: Arc<Etcd>,
     leases: Arc<Leases>,
-    connection: Arc<Connection>,
     /// Begins the name of every session of this backend instance.
     instance: Arc<str>,
     made: AtomicU64,
@@ -110,24 +106,16 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Starts what keeps the session alive; its task ends with `background`.
-    pub(crate) fn start(
-        keys: Keys,
-        committer: Arc<Committer>,
-        leases: Arc<Leases>,
-        connection: Arc<Connection>,
-        background: &Background,
-    ) -> Arc<Self> {
+    /// Starts what keeps the session alive; its tasks end with the backend.
+    pub(crate) fn start(etcd: Arc<Etcd>, leases: Arc<Leases>) -> Arc<Self> {
         let sessions = Arc::new(Self {
-            keys,
-            committer,
+            etcd,
             leases,
-            connection,
             instance: Uuid::new_v4().simple().to_string().into(),
             made: AtomicU64::new(0),
             current: tokio::sync::Mutex::default(),
         });
-        background.spawn(Arc::clone(&sessions).keep());
+        sessions.etcd.background.spawn(Arc::clone(&sessions).keep());
         sessions
     }
 
@@ -164,13 +152,13 @@ impl Sessions {
     ) -> Result<EntryOutcome, OpError> {
         loop {
             let fenced_at = Revision(session.fenced_at.load(Ordering::Acquire));
-            let session_key = self.keys.session(&session.id);
+            let session_key = self.etcd.keys.session(&session.id);
             let op = Op::new(until)
                 .entering()
                 .when_written_at(&session_key, fenced_at)
                 .put(key, value.clone(), session.lease.id)
                 .or_get(&session_key);
-            match self.committer.commit_while_wanted(op, unwanted).await {
+            match self.etcd.committer.commit_while_wanted(op, unwanted).await {
                 Ok(reply) if reply.succeeded => return Ok(EntryOutcome::PutAt(reply.revision)),
                 Ok(reply) => match reply.pair() {
                     None => {
@@ -222,7 +210,7 @@ impl Sessions {
     pub(crate) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), OpError> {
         let op = Op::new(until).delete(key);
         loop {
-            match self.committer.commit(op.clone()).await {
+            match self.etcd.committer.commit(op.clone()).await {
                 // A delete needs no space itself, so others in its batch are the reason.
                 Err(OpError::OutOfSpace(_)) if Instant::now() < until => {}
                 committed => return committed.map(|_| ()),
@@ -261,10 +249,10 @@ impl Sessions {
         let failed = |failure: Failure| OpError::NotSent(Arc::clone(failure.why()));
         let mut lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
         let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
-        let key = self.keys.session(&id);
+        let key = self.etcd.keys.session(&id);
         let op = Op::new(until).put(&key, "", lease.id);
         lease.begin(Begun::new(&key));
-        match self.committer.commit(op).await {
+        match self.etcd.committer.commit(op).await {
             Ok(reply) => Ok(Session {
                 id,
                 lease: lease.used(),
@@ -294,10 +282,10 @@ impl Sessions {
             return Ok(true);
         }
         let number = session.fences_begun.fetch_add(1, Ordering::AcqRel) + 1;
-        let key = self.keys.session(&session.id);
+        let key = self.etcd.keys.session(&session.id);
         loop {
             let op = Op::new(until).when_present(&key).put(&key, "", session.lease.id);
-            match self.committer.commit(op).await {
+            match self.etcd.committer.commit(op).await {
                 Ok(reply) if reply.succeeded => {
                     session.fenced_at.fetch_max(reply.revision.0, Ordering::AcqRel);
                     fences.succeeded = number;
@@ -316,14 +304,8 @@ impl Sessions {
 
     /// The revision at which a key was created, if it exists.
     async fn find(&self, key: &str, until: Instant) -> Result<Option<Revision>, Failure> {
-        let get = vec![TxnOp::get(key, None)];
-        let read = self.connection.read(get, until).await?;
-        Ok(match read.op_responses().first() {
-            Some(TxnOpResponse::Get(get)) => {
-                get.kvs().first().map(|pair| Revision::from_etcd(pair.create_revision()))
-            }
-            _ => None,
-        })
+        let found = self.etcd.reads.key(key.to_owned(), until).await?;
+        Ok(found.map(|pair| Revision::from_etcd(pair.create_revision())))
     }
 
     /// Forgets a session; `false` if somebody else did before.
@@ -340,7 +322,7 @@ impl Sessions {
     async fn keep(self: Arc<Self>) {
         let mut ticks = interval(KEEP_ALIVE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut keep_alive = KeepAlive::new(Arc::clone(&self.connection));
+        let keeper = Keeper::start_urgent(&self.etcd.connection, &self.etcd.background);
         let mut used = Instant::now();
         loop {
             ticks.tick().await;
@@ -363,7 +345,8 @@ impl Sessions {
             };
             let Some(session) = session else { continue };
             let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
-            if keep_alive.keep(session.lease.id, until).await == Kept::Dead {
+            let kept = keeper.keep_alive(session.lease.id, until, until).await;
+            if kept == Err(KeepError::Dead) {
                 self.lose(&session).await;
             }
         }

@@ -20,11 +20,11 @@ const SWEEP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Sweeps once after each reconnect, and retries a few times if that fails. etcd cannot be
 /// restored while a connection to it lives.
 pub(crate) async fn keep(queues: Arc<Queues>, leases: Arc<Leases>) {
-    let (mut swept, mut failed) = (queues.connection.generation(), 0);
+    let (mut swept, mut failed) = (queues.etcd.connection.generation(), 0);
     let mut ticks = interval(INTERVAL);
     loop {
         ticks.tick().await;
-        let generation = queues.connection.generation();
+        let generation = queues.etcd.connection.generation();
         if generation == swept {
             continue;
         }
@@ -50,9 +50,9 @@ async fn sweep(queues: &Queues, leases: &Leases, until: Instant) -> Result<(), F
     let known: HashSet<String> = queues
         .entries()
         .iter()
-        .map(|(resource, entry)| queues.keys.entry(resource, entry))
+        .map(|(resource, entry)| queues.etcd.keys.entry(resource, entry))
         .collect();
-    found.retain(|key| *key != session.key(&queues.keys) && !known.contains(key));
+    found.retain(|key| *key != session.key(&queues.etcd.keys) && !known.contains(key));
     for key in &found {
         info!(key, "removing a waiter's entry that nobody waits with");
         queues

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     commit::op::Op,
-    contention::Contention,
+    etcd::Etcd,
     grants::{
         local::Seat,
         readers::{Count, Uncounted},
@@ -20,7 +20,7 @@ use crate::{
     revision::Revision,
     verbs::{
         attempts::Failed,
-        look::{Lookout, Met, Patience},
+        look::{Met, Patience},
         renew::Renewals,
     },
 };
@@ -37,11 +37,9 @@ pub(super) enum Free {
 
 /// Makes grants at once or not at all.
 pub(crate) struct Tries {
-    pub(crate) keys: Keys,
-    pub(crate) lookout: Lookout,
+    pub(crate) etcd: Arc<Etcd>,
     pub(crate) writer: Arc<Writer>,
     pub(crate) renewals: Arc<Renewals>,
-    pub(crate) contention: Arc<Contention>,
     /// How many shared grants a resource may have.
     pub(crate) holders_max: usize,
 }
@@ -61,18 +59,18 @@ impl Tries {
         until: Instant,
     ) -> Result<Grant, Failed> {
         let (resource, mode) = (&attempt.resource, attempt.mode);
-        let keys = self.keys.grant(resource, &GrantName::of(attempt));
+        let keys = self.etcd.keys.grant(resource, &GrantName::of(attempt));
         let bounds = Bounds { until, grace: Duration::ZERO, unwanted };
         let (mut free, mut stale) = (Free::AllKeys, Revision::default());
         loop {
             let mut seat = self.seat(attempt, None);
-            let seems_held = self.contention.seems_held(resource, mode);
+            let seems_held = self.writer.grants.contention.seems_held(resource, mode);
             // Of many tries at once most may be in vain, so none waits for a lease before it
             // has looked.
             let is_slow = self.writer.leases.is_granting_many(lease_ttl_s(attempt.ttl));
             if look_first || seat.is_err() || seems_held || is_slow {
                 look_first = false;
-                let look = self.lookout.look(attempt, &keys, patience, stale, until);
+                let look = self.look(attempt, &keys, patience, stale, until);
                 match Box::pin(look).await? {
                     Met::Free(count) if seat.is_err() => seat = self.seat(attempt, Some(count)),
                     Met::Free(_) => {}
@@ -84,7 +82,7 @@ impl Tries {
                 }
             }
             let _seat = seat.map_err(|_| BackendError::TooManyHolders)?;
-            let op = try_op(&self.keys, attempt, &keys, (free, stale), until);
+            let op = try_op(&self.etcd.keys, attempt, &keys, (free, stale), until);
             match self.writer.make(attempt, &keys, op, bounds).await? {
                 Written::Done(made) => return self.granted(attempt, made, until).await,
                 Written::Again(_) if Instant::now() < until => {}
@@ -115,7 +113,6 @@ impl Tries {
         (token, placed): (FencingToken, Placed),
         until: Instant,
     ) -> Result<Grant, Failed> {
-        self.contention.saw(&attempt.resource, Some(attempt.mode));
         let (mut ttl, mut since) = (placed.lease.grant_ttl(), placed.since);
         if !self.writer.leases.is_of_this_term(&placed.lease) {
             let (resource, lock_id) = (attempt.resource.clone(), attempt.lock_id.clone());

@@ -18,7 +18,11 @@ use crate::{
     verbs::release::{Deletion, Releases, unread},
 };
 
+/// Grants that a pass over a resource has tried to end, and did not end as far as is known.
+type Left = HashMap<(LockId, Revision), GrantName>;
+
 /// How far a release by force has come.
+#[derive(Default)]
 struct Progress {
     /// Whether an earlier call may have ended something.
     is_repeated: bool,
@@ -26,16 +30,21 @@ struct Progress {
     ended: bool,
     /// Why it is not known whether a grant was ended.
     lost: Option<Arc<str>>,
-    /// The grants that the last pass did not end, as far as is known.
-    tried: HashMap<(LockId, Revision), GrantName>,
+    /// Whether the last pass found a grant that was not to be ended.
+    spared: bool,
 }
 
 impl Progress {
+    /// Whether this call may have ended a grant.
+    fn has_happened(&self) -> bool {
+        self.ended || self.lost.is_some()
+    }
+
     /// Whether only grants may be ended that were made before the first call. Until anything
     /// may have been ended, a grant that takes the place of one that was read is ended too:
     /// otherwise nobody might have been ended although somebody held the resource throughout.
     fn is_bound(&self) -> bool {
-        self.is_repeated || self.ended || self.lost.is_some()
+        self.is_repeated || self.has_happened()
     }
 
     /// The error of a release that has to stop here.
@@ -47,17 +56,6 @@ impl Progress {
     }
 }
 
-/// What a pass over the grants of a resource came to.
-#[derive(Default)]
-struct Pass {
-    /// Whether it found a grant to end.
-    found: bool,
-    /// Whether it found a grant that was not to be ended.
-    spared: bool,
-    /// Whether a grant may not have been ended.
-    left: bool,
-}
-
 impl Releases {
     /// Ends all grants that the resource had when this was called first.
     pub(super) async fn release_all(
@@ -66,95 +64,89 @@ impl Releases {
         until: Instant,
     ) -> Result<(), BackendError> {
         let is_repeated = release.aim.bound().is_some();
-        let tried = HashMap::new();
-        let mut progress = Progress { is_repeated, ended: false, lost: None, tried };
-        loop {
-            let pass = self.end_all(release, &mut progress, until).await?;
-            let has_happened = progress.ended || progress.lost.is_some();
-            if !pass.found && !has_happened {
-                return Err(BackendError::NotHeld { held: pass.spared });
-            }
-            if !pass.left && has_happened {
-                return Ok(());
-            }
-            if Instant::now() >= until {
+        let mut progress = Progress { is_repeated, ..Progress::default() };
+        let mut left = Some(Left::new());
+        while let Some(before) = left {
+            left = self.end_all(release, before, &mut progress, until).await?;
+            if left.is_some() && Instant::now() >= until {
                 let why = progress.lost.clone();
                 let why = why.unwrap_or_else(|| "not all grants could be ended in time".into());
                 return Err(progress.error(why));
             }
         }
+        match progress.has_happened() {
+            true => Ok(()),
+            false => Err(BackendError::NotHeld { held: progress.spared }),
+        }
     }
 
-    /// Reads all grants once, and ends those that are to be ended.
+    /// Reads all grants once, and ends those that are to be ended. Returns those that may not
+    /// have been; `None` if there are none.
     async fn end_all(
         &self,
         release: &Release,
+        mut before: Left,
         progress: &mut Progress,
         until: Instant,
-    ) -> Result<Pass, BackendError> {
+    ) -> Result<Option<Left>, BackendError> {
         let resource = &release.resource;
-        let mut pass = Pass::default();
-        let mut tried = std::mem::take(&mut progress.tried);
-        let mut from = self.finder.keys.holder(resource).into_bytes();
+        let (mut left, mut is_left) = (Left::new(), false);
+        let mut from = self.etcd.keys.holder(resource).into_bytes();
+        progress.spared = false;
         loop {
-            let page = match Box::pin(self.finder.page(resource, from, until)).await {
+            let page = match Box::pin(self.etcd.page(resource, from, until)).await {
                 Ok(page) => page,
                 Err(failure) => {
-                    let may_have_happened = progress.is_repeated || progress.ended;
-                    return Err(unread(failure, may_have_happened, progress.lost.as_ref()));
+                    return Err(unread(failure, progress.is_bound(), progress.lost.as_ref()));
                 }
             };
             let bound = release.aim.bound_or(page.revision.0);
             let is_bound = progress.is_bound();
-            let (ended, spared): (Vec<_>, Vec<_>) = page
-                .get
-                .kvs()
+            let pairs = page.get.kvs();
+            let (ended, spared): (Vec<_>, Vec<_>) = pairs
                 .iter()
                 .filter_map(|pair| self.deletion(resource, pair, until))
                 .partition(|deletion| !is_bound || deletion.token.0 <= bound);
-            pass.found |= !ended.is_empty();
-            pass.spared |= !spared.is_empty();
+            progress.spared |= !spared.is_empty();
             // Why a delete was certainly not carried out. Others of the page may have been.
             let mut refused = None;
             let commits =
-                ended.iter().map(|deletion| self.committer.commit(deletion.op.clone()));
+                ended.iter().map(|deletion| self.etcd.committer.commit(deletion.op.clone()));
             for (deletion, committed) in ended.iter().zip(join_all(commits).await) {
                 let name = deletion.name.clone();
-                let tried_again =
-                    name.map(|name| ((name.lock_id.clone(), deletion.token), name));
-                if let Some((grant, _)) = &tried_again {
-                    tried.remove(grant);
+                let grant = name.map(|name| ((name.lock_id.clone(), deletion.token), name));
+                if let Some((grant, _)) = &grant {
+                    before.remove(grant);
                 }
                 match committed {
                     Ok(reply) if reply.succeeded => {
                         self.deleted(resource, deletion);
                         progress.ended = true;
+                        continue;
                     }
                     // The key was written or deleted meanwhile, which the next pass shows.
-                    Ok(_) => {
-                        pass.left = true;
-                        progress.tried.extend(tried_again);
-                    }
+                    Ok(_) => {}
                     Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
-                        pass.left = true;
                         progress.lost = Some(why);
-                        progress.tried.extend(tried_again);
                     }
                     Err(error) => refused = Some(error.why()),
                 }
+                is_left = true;
+                left.extend(grant);
             }
             if let Some(why) = refused {
                 return Err(progress.error(why));
             }
-            match page.get.kvs().last() {
+            match pairs.last() {
                 Some(last) if page.get.more() => from = key_after(last.key()),
                 _ => break,
             }
         }
-        for ((_, token), name) in tried {
+        // The others are not there any more.
+        for ((_, token), name) in before {
             self.grants.forget(resource, &name, token);
         }
-        Ok(pass)
+        Ok(is_left.then_some(left))
     }
 
     /// The delete of a grant as it was read, also if its record is not ours. `None` if its
@@ -165,10 +157,10 @@ impl Releases {
         pair: &KeyValue,
         until: Instant,
     ) -> Option<Deletion> {
-        if let Some(held) = Held::of(&self.finder.keys, resource, pair) {
+        if let Some(held) = Held::of(&self.etcd.keys, resource, pair) {
             return Some(Deletion::of_read(&held.keys, Some(held.name), pair, until));
         }
-        let (holder, key) = (self.finder.keys.holder(resource), pair.key_str().ok()?);
+        let (holder, key) = (self.etcd.keys.holder(resource), pair.key_str().ok()?);
         let record = key.to_owned();
         let shared = (key != holder).then_some(SharedKeys { record, request: None });
         Some(Deletion::of_read(&GrantKeys { holder, shared }, None, pair, until))

@@ -18,12 +18,12 @@ use tokio::time::{Duration, Instant};
 
 use crate::{
     client::{
-        connection::Connection,
         failure::Failure,
         reads::{Found, Reads},
     },
-    grants::find::{Finder, Held},
-    keys::{EntryId, Keys, Part, key_after, range_end},
+    etcd::Etcd,
+    grants::find::Held,
+    keys::{EntryId, Part, key_after, range_end},
     lease::leases::Leases,
     revision::Revision,
     waiter_record::WaiterRecord,
@@ -41,12 +41,9 @@ const REMAINING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Shows the locks of a store to everybody who may see them.
 pub(crate) struct Inspection {
-    pub(crate) keys: Keys,
-    pub(crate) connection: Arc<Connection>,
-    /// Reads of its own, for which those of the locks need not wait. Each is alone in its
-    /// transaction, because it may return many values.
+    pub(crate) etcd: Arc<Etcd>,
+    /// Reads of its own, for which those of the locks need not wait.
     pub(crate) reads: Arc<Reads>,
-    pub(crate) finder: Arc<Finder>,
     pub(crate) leases: Arc<Leases>,
     /// How long a step of a watch may take.
     pub(crate) step: Duration,
@@ -130,7 +127,7 @@ impl Inspection {
         resource: &ResourceId,
         until: Instant,
     ) -> Result<(Vec<(GrantView, i64)>, Option<LockId>, usize), Failure> {
-        let (first, queue) = (self.keys.holder(resource), self.keys.queue(resource));
+        let (first, queue) = (self.etcd.keys.holder(resource), self.etcd.keys.queue(resource));
         let end = range_end(&first);
         let limit = i64::try_from(PAGE_KEYS).unwrap_or(i64::MAX);
         let options = GetOptions::new().with_range(end.clone()).with_limit(limit);
@@ -138,7 +135,7 @@ impl Inspection {
             TxnOp::get(first, Some(options)),
             TxnOp::get(queue, Some(GetOptions::new().with_prefix().with_count_only())),
         ];
-        let read = self.connection.read(gets, until).await?;
+        let read = self.etcd.connection.read(gets, until).await?;
         let revision = read.header().map_or(0, ResponseHeader::revision);
         let revision = Revision::from_etcd(revision);
         let mut answers = read.op_responses().into_iter();
@@ -170,7 +167,7 @@ impl Inspection {
     /// What is shown of a key in the range of a resource's grants.
     fn view(&self, resource: &ResourceId, pair: &KeyValue) -> GrantView {
         self.own_view(resource, pair).unwrap_or_else(|| {
-            let is_exclusive = pair.key() == self.keys.holder(resource).as_bytes();
+            let is_exclusive = pair.key() == self.etcd.keys.holder(resource).as_bytes();
             let mode = if is_exclusive { Mode::Exclusive } else { Mode::Shared };
             GrantView { foreign: true, ..GrantView::unknown(mode) }
         })
@@ -178,16 +175,13 @@ impl Inspection {
 
     /// The lock ID of a grant, if its request published that.
     fn published(&self, resource: &ResourceId, pair: &KeyValue) -> Option<LockId> {
-        Held::of(&self.keys, resource, pair)?.record.published()
+        Held::of(&self.etcd.keys, resource, pair)?.record.published()
     }
 
     /// What is shown of a grant, if leasehold made it.
     pub(super) fn own_view(&self, resource: &ResourceId, pair: &KeyValue) -> Option<GrantView> {
-        let held = Held::of(&self.keys, resource, pair)?;
-        let id = held.record.id()?;
-        if held.keys.shared.is_some() {
-            self.finder.key_cache.insert(id, held.keys.record());
-        }
+        let held = Held::of(&self.etcd.keys, resource, pair)?;
+        held.record.id()?;
         Some(held.record.view())
     }
 
@@ -220,7 +214,7 @@ impl Inspection {
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Vec<(Place, WaiterRecord)>, Failure> {
-        let range = self.keys.queue(resource);
+        let range = self.etcd.keys.queue(resource);
         let end = range_end(&range);
         let (mut from, mut revision) = (range.into_bytes(), Revision::default());
         let mut waiters = Vec::new();
@@ -230,7 +224,7 @@ impl Inspection {
                 revision = found.revision;
             }
             for pair in found.get.kvs() {
-                if let Part::Entry(entry) = self.keys.part(resource, pair.key()) {
+                if let Part::Entry(entry) = self.etcd.keys.part(resource, pair.key()) {
                     let entered = Revision::from_etcd(pair.create_revision());
                     waiters.push(((entered, entry), WaiterRecord::decode(pair.value())));
                 }

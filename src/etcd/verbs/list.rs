@@ -31,14 +31,14 @@ impl Inspection {
         page: &PageRequest,
         until: Instant,
     ) -> Result<Page<LockView>, BackendError> {
-        let range = self.keys.named(&selection.name_prefix);
+        let range = self.etcd.keys.named(&selection.name_prefix);
         let (mut from, end, mut depth) = (range.clone().into_bytes(), range_end(&range), 0);
         if let Some(after) = &page.after {
             let (at, last) = read_cursor(after).ok_or_else(BackendError::bad_cursor)?;
-            from = from.max(range_end(&self.keys.resource(&last)));
+            from = from.max(range_end(&self.etcd.keys.resource(&last)));
             depth = at;
         }
-        let mut walk = Walk::new(&self.keys, from, end, depth);
+        let mut walk = Walk::new(&self.etcd.keys, from, end, depth);
         let mut scan = Scan::new(selection, page);
         // What is told of a resource must have been so at one moment, so a resource whose
         // grants take several reads is read at one revision. Revision 0 is the newest one.
@@ -51,7 +51,7 @@ impl Inspection {
             let pairs = found.get.kvs();
             let among_readers = walk.advance(pairs, found.get.more());
             for pair in pairs {
-                let Some((resource, part)) = self.keys.read(pair.key()) else { continue };
+                let Some((resource, part)) = self.etcd.keys.read(pair.key()) else { continue };
                 if part == Part::Other {
                     continue;
                 }

@@ -1,20 +1,17 @@
 //! What an attempt looks at that is not simply granted: who holds the resource, whether anybody
 //! waits, and whether the attempt repeats the request of a live grant.
 
-use std::sync::Arc;
-
 use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
 use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
 
 use crate::{
-    client::{connection::Connection, failure::Failure},
-    contention::Contention,
-    grants::{find::Finder, readers::Count},
+    client::failure::Failure,
+    grants::readers::Count,
     keys::{GrantKeys, range_end},
     record::Record,
     revision::Revision,
-    verbs::renew::Renewals,
+    verbs::acquire::Tries,
 };
 
 /// What the caller of an attempt asked for.
@@ -56,7 +53,7 @@ struct State {
 }
 
 impl State {
-    /// How the resource is held, as [`Contention::saw`] takes it.
+    /// How the resource is held, as `Contention::saw` takes it.
     fn seen(&self) -> Option<Mode> {
         match self.holder {
             _ if self.is_exclusive || self.queued => Some(Mode::Exclusive),
@@ -81,15 +78,7 @@ impl State {
     }
 }
 
-/// Reads how resources are held.
-pub(crate) struct Lookout {
-    pub(crate) connection: Arc<Connection>,
-    pub(crate) finder: Arc<Finder>,
-    pub(crate) renewals: Arc<Renewals>,
-    pub(crate) contention: Arc<Contention>,
-}
-
-impl Lookout {
+impl Tries {
     /// Looks whether an attempt can be granted, without a raft entry. If not, it finds the live
     /// grant of the same request, or is refused. `stale` is the revision of a key for its
     /// request that finds no grant.
@@ -102,7 +91,7 @@ impl Lookout {
         until: Instant,
     ) -> Result<Met, BackendError> {
         let state = self.read(attempt, keys, until).await?;
-        self.contention.saw(&attempt.resource, state.seen());
+        self.writer.grants.contention.saw(&attempt.resource, state.seen());
         if state.is_free(attempt.mode, stale) {
             return Ok(Met::Free(state.count));
         }
@@ -150,7 +139,7 @@ impl Lookout {
         keys: &GrantKeys,
         until: Instant,
     ) -> Result<State, BackendError> {
-        let (resource, names) = (&attempt.resource, &self.finder.keys);
+        let (resource, names) = (&attempt.resource, &self.etcd.keys);
         let one = || GetOptions::new().with_limit(1);
         let mut ops = vec![
             TxnOp::get(&*keys.holder, Some(one().with_range(range_end(&keys.holder)))),
@@ -159,7 +148,7 @@ impl Lookout {
         let request = attempt.request_id.as_ref();
         ops.extend(request.map(|id| TxnOp::get(names.request(resource, id), None)));
         ops.extend(keys.shared.as_ref().map(|shared| TxnOp::get(&*shared.record, None)));
-        let read = self.connection.read(ops, until).await.map_err(Failure::unavailable)?;
+        let read = self.etcd.connection.read(ops, until).await.map_err(Failure::unavailable)?;
         let at = read.header().map(|header| Revision::from_etcd(header.revision()));
         let mut answers = read.op_responses().into_iter();
         let mut next = || match answers.next() {
@@ -188,11 +177,11 @@ impl Lookout {
         request: &KeyValue,
         until: Instant,
     ) -> Result<Option<KeyValue>, BackendError> {
-        let finder = &self.finder;
-        let Some(key) = finder.keys.requested(&attempt.resource, request.value()) else {
+        let etcd = &self.etcd;
+        let Some(key) = etcd.keys.requested(&attempt.resource, request.value()) else {
             return Ok(None);
         };
-        finder.reads.key(key, until).await.map_err(Failure::unavailable)
+        etcd.reads.key(key, until).await.map_err(Failure::unavailable)
     }
 }
 

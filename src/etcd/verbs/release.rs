@@ -3,21 +3,14 @@
 use std::sync::Arc;
 
 use etcd_client::KeyValue;
-use leasehold_lock::{BackendError, Mode, Release, ReleaseOf, ResourceId};
+use leasehold_lock::{BackendError, Release, ReleaseOf, ResourceId};
 use tokio::time::Instant;
 
 use crate::{
     client::failure::Failure,
-    commit::{
-        committer::Committer,
-        op::{Op, OpError},
-    },
-    contention::Contention,
-    grants::{
-        find::{By, Finder},
-        local::Grants,
-        local_grant::LocalGrant,
-    },
+    commit::op::{Op, OpError},
+    etcd::Etcd,
+    grants::{find::By, local::Grants, local_grant::LocalGrant},
     keys::{GrantKeys, GrantName},
     revision::Revision,
     verbs::attempts::Attempts,
@@ -62,10 +55,8 @@ impl Deletion {
 
 /// Ends grants.
 pub(crate) struct Releases {
-    pub(crate) finder: Arc<Finder>,
-    pub(crate) committer: Arc<Committer>,
+    pub(crate) etcd: Arc<Etcd>,
     pub(crate) grants: Arc<Grants>,
-    pub(crate) contention: Arc<Contention>,
     pub(crate) attempts: Arc<Attempts>,
 }
 
@@ -108,7 +99,7 @@ impl Releases {
         let meant = release.aim.token();
         let is_meant = |token: Revision| meant.is_none_or(|meant| meant.get() == token.0);
         let mut known = grant.filter(|grant| is_meant(grant.token)).map(|grant| {
-            let keys = self.finder.keys.grant(resource, &grant.name);
+            let keys = self.etcd.keys.grant(resource, &grant.name);
             Deletion::of_written(&keys, &grant, until)
         });
         let is_repeated = release.aim.bound().is_some();
@@ -120,7 +111,7 @@ impl Releases {
             let deletion = match known.take() {
                 Some(known) => known,
                 None => {
-                    let found = Box::pin(self.finder.find(resource, by, mode, until)).await;
+                    let found = Box::pin(self.etcd.find(resource, by, mode, until)).await;
                     let found =
                         found.map_err(|failure| unread(failure, is_repeated, lost.as_ref()))?;
                     // If a later read shows that a grant of this process has ended, by the
@@ -155,7 +146,7 @@ impl Releases {
                 };
             }
             tried = deletion.name.clone().map(|name| (name, deletion.token));
-            match self.committer.commit(deletion.op.clone()).await {
+            match self.etcd.committer.commit(deletion.op.clone()).await {
                 Ok(reply) if reply.succeeded => {
                     self.deleted(resource, &deletion);
                     return Ok(());
@@ -178,18 +169,14 @@ impl Releases {
 
     /// Handles a delete that is known to have happened.
     pub(super) fn deleted(&self, resource: &ResourceId, deletion: &Deletion) {
-        let is_free = match &deletion.name {
+        match &deletion.name {
             Some(name) => {
                 self.grants.deleted(resource, name, deletion.token, deletion.lease);
-                name.mode == Mode::Exclusive || !self.grants.has_readers(resource)
             }
             None => {
+                self.grants.contention.saw(resource, None);
                 self.grants.stock.revoke(deletion.lease);
-                true
             }
-        };
-        if is_free {
-            self.contention.saw(resource, None);
         }
     }
 }

@@ -16,8 +16,9 @@ use tokio::{
 };
 
 use crate::{
+    etcd::Etcd,
     grants::{
-        find::{By, Finder, Held},
+        find::{By, Held},
         write::Writer,
     },
     lease::{
@@ -39,7 +40,7 @@ const MOVING_MAX: usize = 128;
 
 /// Renews live grants.
 pub(crate) struct Renewals {
-    finder: Arc<Finder>,
+    etcd: Arc<Etcd>,
     writer: Arc<Writer>,
     keeper: Keeper,
     /// Limits the moves to other leases after an election.
@@ -47,8 +48,8 @@ pub(crate) struct Renewals {
 }
 
 impl Renewals {
-    pub(crate) fn new(finder: Arc<Finder>, writer: Arc<Writer>, keeper: Keeper) -> Self {
-        Self { finder, writer, keeper, moving: Semaphore::new(MOVING_MAX) }
+    pub(crate) fn new(etcd: Arc<Etcd>, writer: Arc<Writer>, keeper: Keeper) -> Self {
+        Self { etcd, writer, keeper, moving: Semaphore::new(MOVING_MAX) }
     }
 
     /// Starts the TTL of a live grant again. The key is checked as well as the lease, because
@@ -75,7 +76,7 @@ impl Renewals {
                 None => None,
             };
             let mode = known.as_ref().map(|grant| grant.name.mode);
-            let found = self.finder.find(resource, By::LockId(lock_id), mode, until).await;
+            let found = self.etcd.find(resource, By::LockId(lock_id), mode, until).await;
             let found = found.map_err(|failure| match kept {
                 Some((_, Some(_))) => BackendError::Unknown(Arc::clone(failure.why())),
                 _ => failure.unavailable(),
@@ -142,7 +143,7 @@ impl Renewals {
         if let Some(field) = record.mismatch(attempt) {
             return Err(BackendError::ReplayMismatch { field });
         }
-        let Some(held) = Held::of(&self.finder.keys, &attempt.resource, pair) else {
+        let Some(held) = Held::of(&self.etcd.keys, &attempt.resource, pair) else {
             return Err(BackendError::Locked { by: Some(record.view()) });
         };
         let token = FencingToken::new(held.token.0)

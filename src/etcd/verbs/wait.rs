@@ -7,11 +7,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::connection::Connection,
     commit::op::{Op, OpError, Reply},
-    contention::Contention,
+    etcd::Etcd,
     grants::write::{Bounds, Written},
-    keys::{GrantKeys, GrantName, Keys, Part},
+    keys::{GrantKeys, GrantName, Part},
     queue::{
         place::{FULL, Place, Turn},
         queues::Queues,
@@ -51,12 +50,10 @@ struct Entry {
 
 /// Makes grants in turn.
 pub(crate) struct Waits {
-    pub(crate) keys: Keys,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) etcd: Arc<Etcd>,
     pub(crate) tries: Arc<Tries>,
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) queues: Arc<Queues>,
-    pub(crate) contention: Arc<Contention>,
     pub(crate) waiters: WaiterBudget,
     pub(crate) settings: Settings,
     /// The wall clock, which only shows people since when somebody waits.
@@ -124,7 +121,7 @@ impl Waits {
         if !must_look && self.queues.is_contended(resource, attempt.mode) {
             return Ok(None);
         }
-        let first = self.contention.first_try(resource);
+        let first = self.tries.writer.grants.contention.first_try(resource);
         if !must_look && !is_shared && first.is_none() {
             return Ok(None);
         }
@@ -155,7 +152,7 @@ impl Waits {
         let session =
             self.sessions.current(until).await.map_err(|error| unavailable(error.why()))?;
         let id = session.next_entry(attempt.mode);
-        let key = self.keys.entry(&attempt.resource, &id);
+        let key = self.etcd.keys.entry(&attempt.resource, &id);
         place.enter(id);
         let value = WaiterRecord::of(attempt, self.clock.unix_us() / 1_000).encode();
         match self.sessions.enter(&session, &key, value, until, unwanted).await {
@@ -208,7 +205,7 @@ impl Waits {
         unwanted: &CancellationToken,
         entry: &Entry,
     ) -> Result<Promoted, Failed> {
-        let keys = self.keys.grant(&attempt.resource, &GrantName::of(attempt));
+        let keys = self.etcd.keys.grant(&attempt.resource, &GrantName::of(attempt));
         let (mut until, mut stale) = (self.step_until(), Revision::default());
         // The write may use up the step's time, so finding out what became of it gets a step of
         // its own.
@@ -222,8 +219,7 @@ impl Waits {
                     return granted.map(Promoted::Granted);
                 }
                 Ok(Written::Refused(reply)) if met_a_grant(&keys, &reply) => {
-                    let (patience, lookout) = (Patience::Wait, &self.tries.lookout);
-                    let look = lookout.look(attempt, &keys, patience, stale, until);
+                    let look = self.tries.look(attempt, &keys, Patience::Wait, stale, until);
                     match Box::pin(look).await {
                         Ok(Met::Found(grant)) => return Ok(Promoted::Found(grant)),
                         Ok(Met::Changed(now_stale)) => {
@@ -238,7 +234,7 @@ impl Waits {
                 Ok(Written::Refused(reply)) => {
                     let Some(pair) = reply.pair() else { return Ok(Promoted::Lost) };
                     let since = Revision::from_etcd(pair.mod_revision());
-                    let part = self.keys.part(&attempt.resource, pair.key());
+                    let part = self.etcd.keys.part(&attempt.resource, pair.key());
                     return Ok(Promoted::Held(part, since));
                 }
                 Ok(Written::Again(_)) if Instant::now() < until => continue,
@@ -258,7 +254,7 @@ impl Waits {
     fn is_only_slow(&self, error: &BackendError, until: Instant) -> bool {
         matches!(error, BackendError::Unavailable(_))
             && Instant::now() + self.settings.operation_timeout / 2 >= until
-            && self.connection.is_answering()
+            && self.etcd.connection.is_answering()
     }
 
     /// The deadline of one step of a wait that begins now.

@@ -31,9 +31,19 @@ impl Keeper {
     pub(crate) fn start(connection: &Arc<Connection>, background: &Background) -> Self {
         let queue = Arc::new(Queue::default());
         for number in 0..STREAMS {
-            let stream = Stream::new(Arc::clone(&queue), number);
+            let stream = Stream::new(Arc::clone(&queue), number, false);
             background.spawn(stream.run(Arc::clone(connection)));
         }
+        Self(queue)
+    }
+
+    /// The same with one stream, for leases that last only some seconds. Their keep-alives do
+    /// not wait behind others, and a silent endpoint is noticed early: all endpoints are tried
+    /// then, and the first that answers takes the connection over.
+    pub(crate) fn start_urgent(connection: &Arc<Connection>, background: &Background) -> Self {
+        let queue = Arc::new(Queue::default());
+        let stream = Stream::new(Arc::clone(&queue), 0, true);
+        background.spawn(stream.run(Arc::clone(connection)));
         Self(queue)
     }
 

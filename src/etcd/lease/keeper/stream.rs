@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
 use leasehold_lock as lock;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::queue::{Ask, KeepError, KeptAlive, Queue};
 use crate::client::{
@@ -18,6 +18,9 @@ use crate::client::{
 const IN_FLIGHT_MAX: usize = 32;
 /// How long a stream tries to connect before it notes the reason.
 const LINK_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an answer to an urgent keep-alive may be outstanding before other endpoints are
+/// tried.
+const URGENT_SILENCE_MAX: Duration = Duration::from_secs(1);
 
 /// Why a stream ended.
 enum StreamEnd {
@@ -34,11 +37,13 @@ pub(super) struct Stream {
     queue: Arc<Queue>,
     /// Streams with a lower number are used first.
     number: usize,
+    /// Whether an answer must not be outstanding for long.
+    is_urgent: bool,
 }
 
 impl Stream {
-    pub(super) fn new(queue: Arc<Queue>, number: usize) -> Self {
-        Self { queue, number }
+    pub(super) fn new(queue: Arc<Queue>, number: usize, is_urgent: bool) -> Self {
+        Self { queue, number, is_urgent }
     }
 
     pub(super) async fn run(self, connection: Arc<Connection>) {
@@ -86,28 +91,35 @@ impl Stream {
     /// Sends keep-alives over one stream until that ends.
     async fn serve(&self, connection: &Connection, link: &Link, first: Ask) -> StreamEnd {
         let mut leases = link.client().lease_client();
+        let silence_max = match self.replaces(connection) {
+            true => URGENT_SILENCE_MAX,
+            false => connection.silence_max(),
+        };
+        let silent = || StreamEnd::Failed("etcd did not answer a keep-alive".into());
         let opened = tokio::select! {
-            opened = timeout(connection.silence_max(), leases.keep_alive(first.id)) => opened,
-            () = link.lost() => Ok(Err(lost())),
+            opened = leases.keep_alive(first.id) => opened,
+            () = link.lost() => Err(lost()),
+            () = async {
+                sleep(silence_max).await;
+                self.give_up(connection, link).await;
+            } => {
+                self.give_back(first);
+                return silent();
+            }
         };
         let (sender, mut answers) = match opened {
-            Ok(Ok(opened)) => opened,
-            Ok(Err(Error::LeaseKeepAliveError(_))) => {
+            Ok(opened) => opened,
+            Err(Error::LeaseKeepAliveError(_)) => {
                 let _ = first.answer.send(Err(KeepError::Dead));
                 return StreamEnd::NoLease;
             }
-            Ok(Err(error)) => {
+            Err(error) => {
                 let mut sent = Sent::new(&self.queue, None);
                 sent.due.push_back(Due::now(first));
                 let ended = sent.fail(connection, link, &Failure::from(error));
                 self.take(0);
                 sent.send_again();
                 return ended;
-            }
-            Err(_) => {
-                connection.lose(link, "no answer to a keep-alive");
-                self.give_back(first);
-                return StreamEnd::Failed("etcd did not answer a keep-alive".into());
             }
         };
         self.queue.hindered(None);
@@ -132,16 +144,30 @@ impl Stream {
                     Err(error) => break sent.fail(connection, link, &Failure::from(error)),
                 },
                 () = link.lost() => break StreamEnd::Failed("the connection to etcd was lost".into()),
-                () = sent.silence(connection.silence_max()) => {
-                    connection.lose(link, "keep-alives are not answered");
-                    break StreamEnd::Failed("etcd did not answer a keep-alive".into());
-                }
+                () = async {
+                    sent.silence(silence_max).await;
+                    self.give_up(connection, link).await;
+                } => break silent(),
                 () = self.queue.woken(self.number), if sent.room() > 0 => {}
             }
         };
         self.take(0);
         sent.send_again();
         ended
+    }
+
+    /// Whether a silent connection is replaced by another before it is given up.
+    fn replaces(&self, connection: &Connection) -> bool {
+        self.is_urgent && connection.has_others()
+    }
+
+    /// Ends a connection over which an answer has been outstanding for too long.
+    async fn give_up(&self, connection: &Connection, link: &Link) {
+        if self.replaces(connection) {
+            connection.replace(link).await;
+        } else {
+            connection.lose(link, "keep-alives are not answered");
+        }
     }
 
     /// Leaves a keep-alive to another stream: this one has no room now.

@@ -71,7 +71,7 @@ async fn serve(shared: &Shared, stream: &Stream, watches: &mut Watches) -> End {
         Ok(opened) => opened,
         Err(end) => return end,
     };
-    let (connection, link) = (&shared.connection, &stream.link);
+    let (connection, link) = (&shared.etcd.connection, &stream.link);
     let last_answer = LastAnswer::new();
     loop {
         if watches.unanswered() == 0 {
@@ -118,7 +118,7 @@ async fn open(
     watches: &mut Watches,
     first: Wanted,
 ) -> Result<(WatchRequestSender, WatchResponseStream), End> {
-    let (connection, link) = (&shared.connection, &stream.link);
+    let (connection, link) = (&shared.etcd.connection, &stream.link);
     let (range, options) = request(shared, &first);
     watches.ask(first);
     if shared.refused.swap(false, Ordering::Relaxed) {
@@ -141,7 +141,7 @@ async fn open(
 }
 
 fn request(shared: &Shared, watch: &Wanted) -> (String, WatchOptions) {
-    let range = shared.keys.resource(&watch.queue.resource);
+    let range = shared.etcd.keys.resource(&watch.queue.resource);
     let options = WatchOptions::new().with_range(range_end(&range)).with_watch_id(watch.id);
     (range, options)
 }
@@ -151,7 +151,7 @@ fn failed(shared: &Shared, link: &Link, error: etcd_client::Error) -> End {
     if !failure.is_passing() {
         shared.refused.store(true, Ordering::Relaxed);
     }
-    shared.connection.failed(link, &failure);
+    shared.etcd.connection.failed(link, &failure);
     End::Failed(Arc::clone(failure.why()))
 }
 
@@ -273,7 +273,7 @@ fn apply(shared: &Shared, queue: &Queue, id: i64, answer: &WatchResponse) {
         let pair = event.kv()?;
         Some(Event {
             put: event.event_type() == EventType::Put,
-            part: shared.keys.part(&queue.resource, pair.key()),
+            part: shared.etcd.keys.part(&queue.resource, pair.key()),
             at: Revision::from_etcd(pair.mod_revision()),
         })
     });

@@ -8,23 +8,18 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 
-use crate::{
-    client::{connection::Connection, link::Link},
-    keys::Keys,
-    queue::waiters::Queue,
-};
+use crate::{client::link::Link, etcd::Etcd, queue::waiters::Queue};
 
 /// What all streams share.
 pub(super) struct Shared {
-    pub(super) keys: Keys,
-    pub(super) connection: Arc<Connection>,
+    pub(super) etcd: Arc<Etcd>,
     /// Whether etcd refused a watch since the last stream was opened.
     pub(super) refused: AtomicBool,
 }
 
 impl Shared {
-    pub(super) fn new(keys: Keys, connection: Arc<Connection>) -> Self {
-        Self { keys, connection, refused: AtomicBool::new(false) }
+    pub(super) fn new(etcd: Arc<Etcd>) -> Self {
+        Self { etcd, refused: AtomicBool::new(false) }
     }
 }
 

@@ -13,9 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{
-    background::Background,
-    client::{connection::Connection, link::Link},
-    keys::Keys,
+    client::link::Link,
+    etcd::Etcd,
     queue::{
         waiters::Queue,
         watch::{
@@ -28,25 +27,19 @@ use crate::{
 /// See the module.
 pub(crate) struct WatchStreams {
     shared: Arc<Shared>,
-    background: Background,
     /// The stream that new watches go to.
     newest: Mutex<Option<Arc<Stream>>>,
     next_id: AtomicI64,
 }
 
 impl WatchStreams {
-    /// Opens nothing yet; the tasks end with `background`.
-    pub(crate) fn new(
-        keys: Keys,
-        connection: Arc<Connection>,
-        background: Background,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            shared: Arc::new(Shared::new(keys, connection)),
-            background,
+    /// Opens nothing yet.
+    pub(crate) fn new(etcd: Arc<Etcd>) -> Self {
+        Self {
+            shared: Arc::new(Shared::new(etcd)),
             newest: Mutex::default(),
             next_id: AtomicI64::new(1),
-        })
+        }
     }
 
     /// Watches the keys of a queue over `link`, from the current revision on. The events go
@@ -68,7 +61,8 @@ impl WatchStreams {
         let stream = Arc::new(Stream::new(Arc::clone(link), wanted));
         *newest = Some(Arc::clone(&stream));
         drop(newest);
-        self.background.spawn(serve::run(Arc::clone(&self.shared), Arc::clone(&stream)));
+        let serve = serve::run(Arc::clone(&self.shared), Arc::clone(&stream));
+        self.shared.etcd.background.spawn(serve);
         Watch::new(id, stream, observed)
     }
 }

@@ -45,7 +45,7 @@ const EVENTS_WITHIN: Duration = Duration::from_secs(1);
 impl Inspection {
     /// Keeps an empty mirror equal to the store until that fails.
     pub(super) async fn keep_mirror(&self, mirror: &Mirror) -> Failure {
-        let link = match self.connection.link(self.step_until()).await {
+        let link = match self.etcd.connection.link(self.step_until()).await {
             Ok(link) => link,
             Err(failure) => return failure,
         };
@@ -90,8 +90,8 @@ impl Inspection {
 
     /// The revision at which etcd is now.
     async fn revision(&self) -> Result<Revision, Failure> {
-        let get = TxnOp::get(self.keys.session("access"), None);
-        let read = self.connection.read(vec![get], self.step_until()).await?;
+        let get = TxnOp::get(self.etcd.keys.session("access"), None);
+        let read = self.etcd.connection.read(vec![get], self.step_until()).await?;
         let revision = read.header().map_or(0, ResponseHeader::revision);
         Ok(Revision::from_etcd(revision))
     }
@@ -120,8 +120,8 @@ impl Inspection {
             }
             for event in answer.events() {
                 match (event.event_type(), event.kv()) {
-                    (EventType::Put, Some(pair)) => copy.put(&self.keys, pair),
-                    (EventType::Delete, Some(pair)) => copy.delete(&self.keys, pair),
+                    (EventType::Put, Some(pair)) => copy.put(&self.etcd.keys, pair),
+                    (EventType::Delete, Some(pair)) => copy.delete(&self.etcd.keys, pair),
                     (_, None) => {}
                 }
             }
@@ -138,9 +138,9 @@ impl Inspection {
 
     /// Reads all grants at one revision, which is returned.
     async fn fill(&self, copy: &mut StoreCopy) -> Result<Revision, Failure> {
-        let range = self.keys.named("");
+        let range = self.etcd.keys.named("");
         let end = range_end(&range);
-        let mut walk = Walk::new(&self.keys, range.into_bytes(), end, 0);
+        let mut walk = Walk::new(&self.etcd.keys, range.into_bytes(), end, 0);
         let mut revision = Revision::default();
         while let Some((from, to)) = walk.range() {
             let until = self.step_until();
@@ -150,7 +150,7 @@ impl Inspection {
             }
             let pairs = found.get.kvs();
             for pair in pairs {
-                copy.put(&self.keys, pair);
+                copy.put(&self.etcd.keys, pair);
             }
             walk.advance(pairs, found.get.more());
         }
@@ -159,14 +159,15 @@ impl Inspection {
 
     /// Watches all resources' keys from the revision after this one.
     async fn watch_after(&self, link: &Link, listed: Revision) -> Result<WatchStream, Failure> {
-        let range = self.keys.named("");
+        let range = self.etcd.keys.named("");
         let options = WatchOptions::new()
             .with_range(range_end(&range))
             .with_start_revision(listed.to_etcd().saturating_add(1))
             .with_fragment();
         let client = link.client().watch_client();
         let mut client = client.max_decoding_message_size(ANSWER_BYTES_MAX);
-        let opened = timeout(self.connection.silence_max(), client.watch(range, Some(options)));
+        let opened =
+            timeout(self.etcd.connection.silence_max(), client.watch(range, Some(options)));
         let slow = |_| Failure::NotSent("etcd did not open a watch in time".into());
         Ok(opened.await.map_err(slow)??)
     }

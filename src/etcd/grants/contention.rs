@@ -11,7 +11,7 @@ const HELD_MAX: usize = 16_384;
 
 /// What this process has seen of the resources that it tried to lock.
 #[derive(Debug, Default)]
-pub(super) struct Contention {
+pub(crate) struct Contention {
     /// Resources that were held or waited for when last seen: `Shared` if they could have
     /// been locked in that mode.
     held: Mutex<HashMap<ResourceId, Mode>>,
@@ -20,7 +20,7 @@ pub(super) struct Contention {
 }
 
 /// Held by the only waiter of this process that tries to lock a resource before it queues.
-pub(super) struct FirstTry<'a> {
+pub(crate) struct FirstTry<'a> {
     contention: &'a Contention,
     resource: &'a ResourceId,
 }
@@ -34,14 +34,14 @@ impl Drop for FirstTry<'_> {
 impl Contention {
     /// Whether the resource, when last seen, could not be locked in this mode. A try should
     /// then read first, because a failed transaction is a raft entry too.
-    pub(super) fn seems_held(&self, resource: &ResourceId, mode: Mode) -> bool {
+    pub(crate) fn seems_held(&self, resource: &ResourceId, mode: Mode) -> bool {
         let held = self.held.lock().get(resource).copied();
         held.is_some_and(|held| held == Mode::Exclusive || mode == Mode::Exclusive)
     }
 
     /// Notes how the resource was seen: free, with shared grants, or held exclusively or
     /// waited for.
-    pub(super) fn saw(&self, resource: &ResourceId, seen: Option<Mode>) {
+    pub(crate) fn saw(&self, resource: &ResourceId, seen: Option<Mode>) {
         let mut held = self.held.lock();
         let Some(mode) = seen else {
             held.remove(resource);
@@ -56,7 +56,7 @@ impl Contention {
     /// Allows one waiter at a time to try to lock the resource before it queues. Of many
     /// that come together at most one can succeed, and each try costs a lease and a place
     /// in a batch.
-    pub(super) fn first_try<'a>(&'a self, resource: &'a ResourceId) -> Option<FirstTry<'a>> {
+    pub(crate) fn first_try<'a>(&'a self, resource: &'a ResourceId) -> Option<FirstTry<'a>> {
         let first = self.tried.lock().insert(resource.clone());
         first.then(|| FirstTry { contention: self, resource })
     }
