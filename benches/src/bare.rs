@@ -1,6 +1,6 @@
 //! The baseline: a tonic service with the two smallest lock scripts of Redis, or
-//! the two smallest transactions of etcd, and nothing else. No token, no lease of
-//! one's own, no waiting, no clean-up, no validation.
+//! the two smallest transactions of etcd, and nothing else. No tokens, no
+//! separate leases, no waiting, no clean-up, no validation.
 
 use std::path::Path;
 
@@ -24,15 +24,15 @@ const LEASE_S: i64 = 600;
 
 #[derive(Args)]
 pub(crate) struct Over {
-    /// A Redis.
+    /// The URL of a Redis.
     #[arg(long)]
     redis: Option<String>,
-    /// An etcd.
+    /// The endpoint of an etcd.
     #[arg(long)]
     etcd: Option<String>,
 }
 
-/// Serves the baseline until killed; over nothing, it does nothing.
+/// Serves the baseline until killed; without a backend it does nothing.
 pub(crate) async fn serve(socket: &Path, over: &Over) -> Result<()> {
     let bare = if let Some(url) = &over.redis {
         let client = redis::Client::open(url.as_str())?;

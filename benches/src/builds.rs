@@ -1,5 +1,5 @@
-//! Two builds of leasehold beside each other, on the same servers in turn: whether a
-//! change has cost anything.
+//! Compares two builds of leasehold, on the same servers in turn, to see whether a
+//! change has a cost.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ async fn on_store(options: &Options, store: &Store<'_>, against: &Path) -> Resul
             };
             rounds.add(round, &this, &other, side).await?;
         }
-        rounds.tell(&store.title, &load);
+        rounds.report(&store.title, &load);
     }
     for waiters in WAITERS {
         let load = format!("hand-over, {waiters} waiters");
@@ -58,19 +58,19 @@ async fn on_store(options: &Options, store: &Store<'_>, against: &Path) -> Resul
             };
             rounds.add(round, &this, &other, side).await?;
         }
-        rounds.tell(&store.title, &load);
+        rounds.report(&store.title, &load);
     }
     Ok(())
 }
 
-/// What each side made, round by round.
+/// The results of both sides by rounds.
 #[derive(Default)]
 struct Rounds {
     this: Vec<Round>,
     other: Vec<Round>,
 }
 
-/// What a build made in a round, and what that cost it.
+/// The rate and the cost of a build in a round.
 struct Round {
     rate: f64,
     cpu_s_of_cycle: f64,
@@ -109,7 +109,7 @@ impl Rounds {
         Ok(())
     }
 
-    fn tell(&self, store: &str, load: &str) {
+    fn report(&self, store: &str, load: &str) {
         let ratio = |figure: fn(&Round) -> f64| {
             let pairs = self.this.iter().zip(&self.other);
             median(pairs.map(|(this, other)| figure(this) / figure(other)).collect())

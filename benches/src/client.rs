@@ -20,8 +20,8 @@ use tokio::{
 use tonic::transport::{Channel, Endpoint};
 use tower::service_fn;
 
-/// What a connection holds back. Go's gRPC, daprd's, writes a request in one piece
-/// too; tonic by itself writes its head first.
+/// How many bytes a connection may delay. daprd's gRPC library writes a request in
+/// one piece, too; tonic alone writes its head first.
 const REQUEST_BYTES_HELD_MAX: usize = 8 * 1024;
 
 /// A connection over a Unix socket.
@@ -102,7 +102,7 @@ impl Client {
         Ok(self.0.lock(shared(resource)).await?.into_inner())
     }
 
-    /// Gives a lock back.
+    /// Releases a lock.
     pub(crate) async fn unlock(&mut self, resource: &str, lock_id: String) -> Result<()> {
         let request =
             UnlockRequest { resource_id: resource.into(), lock_id, ..Default::default() };

@@ -17,7 +17,7 @@ use crate::{
 pub(crate) trait Api: Clone + Send + 'static {
     /// Takes a lock that must be free. Returns what unlocks it.
     fn lock(&mut self, resource: &str) -> impl Future<Output = Result<String>> + Send;
-    /// Gives it back.
+    /// Releases it.
     fn unlock(
         &mut self,
         resource: &str,
@@ -35,7 +35,7 @@ impl Api for Client {
     }
 }
 
-/// Each caller takes and gives back a lock of its own.
+/// Each caller acquires and releases its own lock.
 pub(crate) async fn measure<A: Api>(
     api: &A,
     callers: usize,
@@ -66,7 +66,7 @@ pub(crate) async fn measure<A: Api>(
     Ok(Figures { rate: cycles / started.elapsed().as_secs_f64(), latency_us })
 }
 
-/// The same through a component's socket, over one connection.
+/// Cycles through a component's socket, over one connection.
 pub(crate) async fn through(
     socket: &Path,
     properties: &[(&str, &str)],

@@ -118,7 +118,7 @@ async fn cycles_table(
     Ok(())
 }
 
-/// What cycles have cost.
+/// The cost of cycles.
 struct Cost {
     raft_writes: f64,
     /// Of the client, leasehold and etcd.
@@ -138,7 +138,7 @@ impl Cost {
         })
     }
 
-    /// What each of `cycles` has cost since `before`.
+    /// The cost of each of `cycles` since `before`.
     fn since(&self, before: &Self, cycles: f64) -> Self {
         Self {
             raft_writes: (self.raft_writes - before.raft_writes) / cycles,
@@ -197,7 +197,7 @@ async fn handover_table(
     idle(&client, etcd, options.duration()).await
 }
 
-/// What a hundred waiters cost while nothing happens.
+/// The cost of a hundred idle waiters.
 async fn idle(client: &Client, etcd: &EtcdServer, duration: Duration) -> Result<()> {
     let granted = client.clone().try_lock("bench-idle").await?;
     let waits = handover::queue(client, "bench-idle", 100).await;

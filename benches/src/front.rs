@@ -92,7 +92,7 @@ impl Server {
         loop {
             let client = Dapr::Alpha1(DaprClient::new(over_tcp(self.port).await?));
             let tried = cycles::measure(&client, 1, Duration::from_millis(1)).await;
-            // daprd listens before its components are there.
+            // daprd listens before its components are ready.
             match tried {
                 Ok(_) => return Ok(client),
                 Err(error) if Instant::now() >= give_up => return Err(error),
@@ -102,7 +102,7 @@ impl Server {
     }
 }
 
-/// A client of Redis, with a connection for each caller, as most libraries have.
+/// A client of Redis with a connection for each caller, as in most libraries.
 struct Resp {
     client: redis::Client,
     connection: Option<MultiplexedConnection>,

@@ -32,13 +32,13 @@ const HOLD: Duration = Duration::from_millis(1);
 struct Shared {
     /// When the last holder sent its unlock.
     released: Mutex<Option<Instant>>,
-    /// Counts requests, so that each grant knows how many asked before it.
+    /// Counts requests, so that each grant has the number of earlier ones.
     asked: AtomicU64,
     granted: AtomicU64,
     out_of_order: AtomicU64,
 }
 
-/// What a run gave.
+/// The result of a run.
 pub(crate) struct Run {
     pub(crate) figures: Figures,
     pub(crate) grants: f64,
@@ -46,7 +46,7 @@ pub(crate) struct Run {
     out_of_order: f64,
 }
 
-/// One key, and one caller more than waits, so that there is always a waiter.
+/// One key, and one caller more than waiters, so that there is always a waiter.
 pub(crate) async fn measure(
     client: &Client,
     waiters: usize,
@@ -69,8 +69,8 @@ pub(crate) async fn measure(
                     latency_us.saturating_record(took.as_micros().try_into()?);
                 }
                 let before = shared.granted.fetch_add(1, Ordering::Relaxed);
-                // Requests that are under way together may be applied in
-                // either order: only a gap wider than that is out of turn.
+                // Concurrent requests may be applied in either order: only a
+                // larger gap is out of order.
                 if asked.abs_diff(before) > 2 {
                     shared.out_of_order.fetch_add(1, Ordering::Relaxed);
                 }
@@ -130,9 +130,10 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
                 median_of(&runs, |f| f.ms(0.5)),
                 median_of(&runs, |f| f.ms(0.99))
             ),
-            // A burst of thousands is reordered before it is sent.
+            // The order is not meaningful: a burst of thousands is reordered before it is
+            // sent.
             if waiters > 1000 {
-                "not told".to_owned()
+                "unknown".to_owned()
             } else {
                 format!("{:.1}", crate::report::median(order))
             },
@@ -149,7 +150,7 @@ fn per_grant(before: Work, after: Work, grants: f64) -> (f64, f64) {
     (all / grants, scripts / grants)
 }
 
-/// What a hundred waiters cost while nothing happens.
+/// The cost of a hundred idle waiters.
 async fn idle(
     client: &Client,
     server: &mut redis::aio::MultiplexedConnection,
@@ -160,7 +161,7 @@ async fn idle(
     let before = work(server).await?;
     tokio::time::sleep(duration).await;
     let after = work(server).await?;
-    // The reading itself is one command.
+    // The measurement itself is one command.
     let commands = (after.all - before.all).saturating_sub(1) as f64 / duration.as_secs_f64();
     println!("\n100 idle waiters: {commands:.1} commands/s, those inside scripts counted");
     drop(waits);
@@ -178,7 +179,7 @@ pub(crate) async fn queue(
         let mut client = client.clone();
         waits.spawn(async move { client.lock(resource).await.map(drop) });
     }
-    // Let the last of them reach its place.
+    // Time for the last one to enter the queue.
     tokio::time::sleep(Duration::from_millis(500)).await;
     waits
 }

@@ -1,4 +1,4 @@
-//! What seeing the locks costs those who lock: lists of many held locks, and a watch.
+//! The cost of inspection for callers that lock: lists of many held locks, and a watch.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ async fn hold(client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// Lists everything, again and again, until it is told to stop.
+/// Lists everything repeatedly until it is stopped.
 struct Lister {
     stop: CancellationToken,
     lists: JoinHandle<Result<Vec<f64>>>,
@@ -110,14 +110,14 @@ impl Lister {
         Ok(Self { stop, lists })
     }
 
-    /// How many seconds each list took. The last one ends after this call.
+    /// The seconds that each list took. The last one ends after this call.
     async fn finish(self) -> Result<Vec<f64>> {
         self.stop.cancel();
         self.lists.await?
     }
 }
 
-/// How many seconds a list of all that is held took.
+/// The seconds that a list of all held locks took.
 async fn list(client: &mut InspectionClient<Channel>) -> Result<f64> {
     let begun = Instant::now();
     let (mut found, mut page_token) = (0, String::new());
@@ -141,7 +141,7 @@ async fn list(client: &mut InspectionClient<Channel>) -> Result<f64> {
     Ok(begun.elapsed().as_secs_f64())
 }
 
-/// Watches everything; begins once all states have been told.
+/// Watches everything. Returns once all states have been reported.
 async fn watch(socket: &Path) -> Result<JoinHandle<Result<()>>> {
     let mut client = InspectionClient::new(over_socket(socket).await?);
     let scope = Some(LockScope::default());
@@ -155,7 +155,7 @@ async fn watch(socket: &Path) -> Result<JoinHandle<Result<()>>> {
     }))
 }
 
-/// Reads one event. Whether it says that all states have been told.
+/// Reads one event. Returns whether all states have been reported.
 async fn next(events: &mut Streaming<LockEvent>) -> Result<bool> {
     Ok(events.message().await?.context("the watch ended")?.synced)
 }

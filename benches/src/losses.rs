@@ -1,9 +1,9 @@
-//! Many locks held through the sidecar: what their renewal costs, and when the
-//! app is told that some of them are lost.
+//! Many locks held through the sidecar: the cost of their renewal, and when the
+//! app is notified of losses.
 //!
 //! The app is this program: the sidecar calls it back. A lock's safe deadline is
-//! reckoned from outside: what Redis says is left of its key's life when it is
-//! deleted tells when it was last renewed.
+//! computed from outside: the remaining TTL of its key at its deletion shows
+//! when it was last renewed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -39,29 +39,29 @@ const CALLERS: usize = 64;
 const TTL: Duration = Duration::from_secs(30);
 /// How long renewing is watched: twice the TTL.
 const RENEWING: Duration = Duration::from_secs(60);
-/// What the safe deadline keeps of the TTL: a twentieth and 20 ms.
+/// The margin of the safe deadline: a twentieth of the TTL and 20 ms.
 const DRIFT: Duration = Duration::from_millis(1500 + 20);
 
-/// The app: notes when it was told of what.
+/// The app: records notices with their times.
 struct App(Sender<(Instant, LockLost)>);
 
 #[tonic::async_trait]
 impl LockEvents for App {
     async fn on_lock_lost(&self, request: Request<LockLost>) -> Result<Response<()>, Status> {
-        let told = (Instant::now(), request.into_inner());
-        self.0.send(told).await.map_err(|_| Status::unavailable("the run has ended"))?;
+        let notice = (Instant::now(), request.into_inner());
+        self.0.send(notice).await.map_err(|_| Status::unavailable("the run has ended"))?;
         Ok(Response::new(()))
     }
 }
 
-/// Holds the locks, watches their renewal, deletes some, and waits to be told.
+/// Holds the locks, watches their renewal, deletes some, and waits for the notices.
 pub(crate) async fn redis(options: &Options) -> Result<()> {
     table("Sidecar on Redis: many held locks", &["what", "figure"]);
-    let (told, mut heard) = channel(LOCKS);
+    let (sender, mut notices) = channel(LOCKS);
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let app_port = listener.local_addr()?.port().to_string();
     let app = tonic::transport::Server::builder()
-        .add_service(LockEventsServer::new(App(told)))
+        .add_service(LockEventsServer::new(App(sender)))
         .serve_with_incoming(TcpListenerStream::new(listener));
     let app = tokio::spawn(app);
     let redis = RedisServer::start();
@@ -87,11 +87,11 @@ pub(crate) async fn redis(options: &Options) -> Result<()> {
         format!("{:.0} %", share * 100.0),
     ]);
     row(&["RSS while renewing, the most seen".into(), format!("{rss_peak:.0} MiB")]);
-    let lost_before = heard.len();
+    let lost_before = notices.len();
     row(&["lost without cause".into(), lost_before.to_string()]);
 
     let deadlines = delete(&redis).await?;
-    report(&mut heard, deadlines).await?;
+    report(&mut notices, deadlines).await?;
     app.abort();
     Ok(())
 }
@@ -149,9 +149,9 @@ async fn delete(redis: &RedisServer) -> Result<(Instant, HashMap<String, Instant
     Ok((deleted, deadlines))
 }
 
-/// Waits until all are told of, and says when that was.
+/// Waits for all notices, and prints when they arrived.
 async fn report(
-    heard: &mut Receiver<(Instant, LockLost)>,
+    notices: &mut Receiver<(Instant, LockLost)>,
     (deleted, mut deadlines): (Instant, HashMap<String, Instant>),
 ) -> Result<()> {
     let total = deadlines.len();
@@ -160,7 +160,7 @@ async fn report(
     let mut late = 0;
     let mut causes = BTreeMap::<String, usize>::new();
     while !deadlines.is_empty() {
-        let Ok(Some((at, lost))) = timeout_at(give_up, heard.recv()).await else { break };
+        let Ok(Some((at, lost))) = timeout_at(give_up, notices.recv()).await else { break };
         let Some(deadline) = deadlines.remove(&lost.resource_id) else { continue };
         *causes.entry(lost.cause).or_default() += 1;
         after_us.saturating_record(at.duration_since(deleted).as_micros().try_into()?);
@@ -170,18 +170,18 @@ async fn report(
         }
     }
     let seconds = |us: u64| format!("{:.2}", Duration::from_micros(us).as_secs_f64());
-    let told = total - deadlines.len();
-    row(&[format!("told of, of {total} deleted at once"), told.to_string()]);
+    let notified = total - deadlines.len();
+    row(&[format!("notified of, of {total} deleted at once"), notified.to_string()]);
     row(&["causes".into(), format!("{causes:?}")]);
     row(&[
-        "told after their deletion, p50/p99/most s".into(),
+        "notified after their deletion, p50/p99/most s".into(),
         [0.5, 0.99, 1.0].map(|q| seconds(after_us.value_at_quantile(q))).join("/"),
     ]);
     row(&[
-        "told before the safe deadline, p50/p99/least s".into(),
+        "notified before the safe deadline, p50/p99/least s".into(),
         [0.5, 0.01, 0.0].map(|q| seconds(spare_us.value_at_quantile(q))).join("/"),
     ]);
-    row(&["told after the safe deadline".into(), late.to_string()]);
+    row(&["notified after the safe deadline".into(), late.to_string()]);
     Ok(())
 }
 

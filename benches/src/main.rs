@@ -1,5 +1,5 @@
 //! Measures leasehold against its peers, both sides in one run and in turn,
-//! because machines are noisy: read ratios, not absolutes.
+//! because machines are noisy: compare ratios, not absolute figures.
 //!
 //! Every server is started here, on loopback or a Unix socket, and ended with
 //! the run. Loads are bounded in callers and time.
@@ -41,7 +41,7 @@ struct Cli {
 enum Command {
     /// Everything below, one after the other.
     All(Options),
-    /// Lock and unlock on Redis, beside the two smallest scripts there are.
+    /// Lock and unlock on Redis, beside the two smallest scripts.
     Redis(Options),
     /// One key and many waiters on Redis: order, latency, work a grant.
     Handover(Options),
@@ -59,7 +59,7 @@ enum Command {
     },
     /// 100,000 locks held through the sidecar, and 1,000 of them lost at once.
     Losses(Options),
-    /// Start-up, a million held locks, and what is left of them.
+    /// Start-up, memory of a million held locks, and after them.
     Weight(Options),
     /// Shared locks beside exclusive ones, and readers that wait behind a writer.
     Shared {
@@ -69,7 +69,7 @@ enum Command {
         #[command(flatten)]
         options: Options,
     },
-    /// What lists and a watch of 100,000 held locks cost those who lock.
+    /// The cost of lists and a watch of 100,000 held locks for callers that lock.
     Inspection {
         /// The stores to measure on: memory, redis, etcd.
         #[arg(long, value_delimiter = ',', default_values_t = stores::STORES.map(String::from))]
@@ -128,8 +128,8 @@ impl Options {
 }
 
 fn main() -> Result<()> {
-    // As leasehold itself: the load and the baselines share the machine with what
-    // they are compared with.
+    // Like leasehold itself: the load and the baselines share the machine with
+    // it.
     on_half_of_the_cores()?.block_on(run(Cli::parse().command))
 }
 

@@ -1,10 +1,10 @@
-//! What the kernel says of a process.
+//! The kernel's figures of a process.
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
-/// As `/proc/PID/stat` counts.
+/// The unit of `/proc/PID/stat`.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// A process's resident memory.

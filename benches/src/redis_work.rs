@@ -1,4 +1,4 @@
-//! What a Redis server was asked to do.
+//! The work of a Redis server.
 
 use anyhow::{Context as _, Result};
 use redis::aio::MultiplexedConnection;
@@ -8,7 +8,7 @@ use redis::aio::MultiplexedConnection;
 pub(crate) struct Work {
     /// Every command, those inside scripts included.
     pub(crate) all: u64,
-    /// Scripts run: what a lock service sends, as all else runs inside them.
+    /// Scripts, which are all that a lock service sends: other commands run inside them.
     pub(crate) scripts: u64,
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// What one measurement gave.
+/// The result of one measurement.
 #[derive(Clone)]
 pub(crate) struct Figures {
     /// Completed rounds of work a second.
@@ -14,7 +14,7 @@ pub(crate) struct Figures {
 }
 
 impl Figures {
-    /// How many rounds of work they are of.
+    /// The number of completed rounds of work.
     pub(crate) fn cycles(&self) -> f64 {
         u32::try_from(self.latency_us.len()).map_or(f64::NAN, f64::from)
     }

@@ -18,7 +18,7 @@ use crate::client::{over_socket, over_tcp};
 
 /// The name of the sidecar's store.
 pub(crate) const STORE: &str = "locks";
-/// The app that the sidecar is for.
+/// The app ID of the sidecar.
 pub(crate) const APP_ID: &str = "bench";
 const READY_WITHIN: Duration = Duration::from_secs(20);
 
@@ -45,7 +45,7 @@ impl Component {
         Self::start(process, dir, socket).await
     }
 
-    /// The baseline, as its flags say.
+    /// The baseline, with these flags.
     pub(crate) async fn bare(over: &[&str]) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let socket = dir.path().join("bare.sock");
@@ -85,7 +85,7 @@ enum Listens {
 }
 
 impl Sidecar {
-    /// On TCP ports of its own, with more flags.
+    /// On new TCP ports, with more flags.
     pub(crate) async fn on_ports(
         binary: &Path,
         redis: &RedisServer,

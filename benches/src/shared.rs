@@ -1,4 +1,4 @@
-//! Shared locks: how fast readers come and go, and how fast a queue of them is let in.
+//! Shared locks: cycles of readers, and how fast a queue of readers is granted.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::{
 
 /// How many readers wait behind a writer.
 const WAITERS: usize = 1000;
-/// How long they have to reach their places.
+/// How long they have to enter the queue.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Shared grants beside exclusive ones, on each of these stores.
@@ -31,11 +31,11 @@ pub(crate) async fn compare(options: &Options, stores: &[impl AsRef<str>]) -> Re
     .await
 }
 
-/// Takes and gives back shared grants.
+/// Acquires and releases shared grants.
 #[derive(Clone)]
 struct Reader {
     client: Client,
-    /// What all callers share; `None` if each has a resource of its own.
+    /// The resource of all callers; `None` if each has its own.
     one: Option<&'static str>,
 }
 
@@ -111,8 +111,8 @@ async fn waits_table(options: &Options, title: &str, client: &Client) -> Result<
     Ok(())
 }
 
-/// How many ms after the sending of a writer's unlock each of the readers behind it was
-/// granted, in order. None of them unlocks before all hold.
+/// How many ms after a writer's unlock was sent each reader behind it was granted, in
+/// order. None of them unlocks before all hold.
 async fn let_in(client: &Client) -> Result<Vec<f64>> {
     let resource = "bench-readers";
     let mut writer = client.clone();

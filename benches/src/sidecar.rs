@@ -16,7 +16,7 @@ use crate::{
     servers::{Component, STORE, Sidecar},
 };
 
-/// How a cycle is called.
+/// The API that a cycle uses.
 #[derive(Clone)]
 pub(crate) enum Dapr {
     Alpha1(DaprClient<Channel>),
@@ -74,11 +74,11 @@ impl cycles::Api for Dapr {
     }
 }
 
-/// What one server did in a round.
+/// The result of one server in a round.
 struct Round {
     figures: Figures,
-    /// Processor time of the server, which tells more than the clock where
-    /// others use the machine too.
+    /// Processor time of the server, which is more meaningful than the clock on
+    /// a shared machine.
     cpu_us: f64,
 }
 

@@ -7,13 +7,13 @@ use leasehold_testkit::{etcd::EtcdServer, redis::RedisServer};
 
 use crate::{Options, client::Client, servers::Component};
 
-/// Those that are measured by default.
+/// The stores that are measured by default.
 pub(crate) const STORES: [&str; 2] = ["memory", "redis"];
 
 /// A store whose server runs.
 pub(crate) struct Store<'a> {
     name: &'a str,
-    /// How tables call it; with the version on etcd.
+    /// Its name in tables; with the version on etcd.
     pub(crate) title: String,
     properties: &'a [(&'a str, &'a str)],
 }
@@ -63,7 +63,7 @@ pub(crate) async fn each_store(
     Ok(())
 }
 
-/// Which version of etcd it is.
+/// The version of an etcd.
 pub(crate) async fn version(etcd: &EtcdServer) -> Result<String> {
     Ok(etcd.client().await.status().await?.version().to_owned())
 }

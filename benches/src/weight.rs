@@ -1,4 +1,5 @@
-//! What the process weighs: its start, a million held locks, and after them.
+//! Start-up time and memory of the process: at its start, with a million held locks, and
+//! after them.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::{
 
 const LOCKS: usize = 1_000_000;
 const CALLERS: usize = 64;
-/// How long an allocator may take to give memory back.
+/// How long an allocator may take to return memory.
 const SETTLE: Duration = Duration::from_secs(15);
 
 /// Start-up time and memory on the memory store.
