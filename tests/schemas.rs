@@ -1,4 +1,4 @@
-//! What users read of a store's properties is what the code reads.
+//! The documented properties of a store are those that the code reads.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::{collections::BTreeSet, fs, path::Path};

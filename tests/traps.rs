@@ -23,7 +23,7 @@ fn output(program: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Where a trap is shown to be avoided, with `all` spelled out.
+/// The places where a trap is shown to be avoided, with `all` expanded.
 fn places<'a>(named: impl IntoIterator<Item = &'a str>) -> BTreeSet<&'a str> {
     let expand = |place| if place == "all" { BACKENDS.to_vec() } else { vec![place] };
     named.into_iter().filter(|place| !place.is_empty()).flat_map(expand).collect()
@@ -90,7 +90,7 @@ fn every_test_that_finds_a_planted_defect_is_there() {
     for patch in patches() {
         let head = read_to_string(&patch).unwrap();
         for test in head.lines().filter_map(|line| line.strip_prefix("Test: ")) {
-            // A case of the suite stands in quotes, after its theme.
+            // A case of the suite is in quotes, after its theme.
             let there = match test.split('"').nth(1) {
                 Some(case) => sources.contains(&format!("\"{case}\"")),
                 None => {
@@ -124,7 +124,7 @@ fn every_link_of_a_page_leads_to_a_file() {
     let mut broken = Vec::new();
     for page in pages.lines().map(Path::new) {
         let Ok(text) = read_to_string(root().join(page)) else { continue };
-        // What stands in a block of code is no link.
+        // Code blocks have no links.
         let prose: String = text.split("\n```").step_by(2).collect();
         let links = prose.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next());
         for link in links.filter(|link| !link.contains(':')) {

@@ -19,45 +19,44 @@ use tokio::time::{Instant, sleep};
 
 use crate::neighbours::{Neighbours, merged};
 
-/// What is wrong with the store.
+/// The defect of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// Nothing: the wrapper alone must pass.
+    /// No defect: the wrapper alone must pass.
     None,
-    /// Whoever asks may unlock (trap 22).
+    /// Any lock ID unlocks (trap 22).
     WrongOwnerUnlocks,
     /// Every grant of a resource has the same token (trap 26).
     TokenRepeats,
-    /// A renewal gives the grant another token's worth: it makes a new one
-    /// (trap 13).
+    /// A renewal makes a new grant (trap 13).
     RenewalRecreates,
-    /// A renewal answers without starting the TTL again.
+    /// A renewal is answered without restarting the TTL.
     RenewalIsIgnored,
     /// The lock lasts half of what is reported (trap 30).
     TtlIsCutShort,
-    /// The timer of a grant goes on after its unlock, and ends the next grant.
+    /// The timer of a grant continues after its unlock, and ends the next grant.
     TimerOutlivesUnlock,
-    /// Unlocking answers and leaves the lock.
+    /// An unlock is answered without an effect.
     UnlockIsIgnored,
-    /// Force answers and leaves the lock.
+    /// A force is answered without an effect.
     ForceIsIgnored,
-    /// The last to come is served first.
+    /// The last waiter is served first.
     LastComeFirstServed,
     /// Every second waiter is never served.
     AWaiterIsSkipped,
     /// A failed try stays in the queue (traps 2 and 3).
     FailedTryLeavesLitter,
-    /// A cancelled wait goes on, and takes the lock for nobody (trap 10).
+    /// A cancelled wait continues, and takes the lock for nobody (trap 10).
     CancelLeaks,
-    /// A try takes the lock before those who wait for it.
+    /// A try overtakes waiters.
     TryOvertakesWaiters,
     /// A repeated request is refused by its own grant (trap 23).
     ReplayIsRefused,
-    /// Not found where it should say locked.
+    /// LOCK_NOT_FOUND instead of RESOURCE_LOCKED.
     WrongErrorCode,
-    /// `held` says the opposite.
+    /// `held` is inverted.
     WrongHeld,
-    /// The lock ID is the same for all.
+    /// All lock IDs are the same.
     LockIdRepeats,
     /// Holding `x/a` refuses the free `x`: a holder is looked for by a prefix.
     NameIsTakenByOneBelow,
@@ -71,33 +70,32 @@ pub enum Defect {
     AReaderRenewsAll,
     /// Readers that come later are served before a writer that waits.
     ReadersStarveAWriter,
-    /// Of readers that wait only the first is let in.
+    /// Only the first of several waiting readers is granted.
     ReadersEnterOneByOne,
     /// A shared grant is made though an exclusive one is held.
     AReaderBesideAWriter,
     /// The holder of a shared grant gets an exclusive one beside it.
     AnUpgradeIsLetIn,
-    /// What everybody may see has the proof of ownership.
-    GetLockTellsALockId,
-    /// A list continues one too far.
+    /// A lock ID is shown to everybody.
+    GetLockShowsALockId,
+    /// A list skips an item between pages.
     AListSkipsBetweenPages,
-    /// Every grant is told with the ID of the resource's first one, and whatever is there is
-    /// ended by it.
+    /// Every grant is shown with the ID of the resource's first one, which ends any grant.
     ASuccessorIsEnded,
-    /// A refused try is told an ID that is not that of the grant in its way.
-    ARefusalTellsAnotherGrant,
-    /// A watch tells nothing of what it missed, and does not begin again.
+    /// A refused try is shown the ID of another grant.
+    ARefusalShowsAnotherGrant,
+    /// A watch misses changes, and does not restart.
     AWatchMissesChanges,
 }
 
-/// A grant, and where.
+/// A grant and its resource.
 pub struct Granted {
     pub resource: ResourceId,
     pub lock_id: LockId,
     pub id: Option<GrantId>,
 }
 
-/// Memory, and what is wrong with it.
+/// Memory with a defect.
 pub struct Broken {
     pub memory: Arc<Memory>,
     pub defect: Defect,
@@ -142,7 +140,7 @@ impl Broken {
         grant
     }
 
-    /// Whether the defect refuses a try whatever memory says.
+    /// Whether the defect refuses a try without asking memory.
     fn is_refused(&self, resource: &ResourceId) -> bool {
         match self.defect {
             Defect::NameIsTakenByOneBelow => self.neighbours.one_below_is_held(resource),
@@ -152,7 +150,7 @@ impl Broken {
         }
     }
 
-    /// Whether the defect grants what memory refuses.
+    /// Whether the defect grants an attempt that memory refuses.
     fn is_let_in(&self, attempt: &Attempt) -> bool {
         match self.defect {
             Defect::AReaderBesideAWriter => attempt.mode == Mode::Shared,
@@ -188,7 +186,7 @@ impl Broken {
         }
     }
 
-    /// Waits by asking again and again, which serves no particular order.
+    /// Waits by polling, which has no particular order.
     async fn poll(&self, attempt: &Attempt, pause: Duration) -> Result<Grant, BackendError> {
         loop {
             match self.memory.try_lock(attempt, Instant::now()).await {
@@ -234,7 +232,7 @@ impl Backend for Broken {
                 let resource = ResourceId::new(&elsewhere).unwrap();
                 self.memory.try_lock(&Attempt { resource, ..attempt }, until).await
             }
-            (Defect::ARefusalTellsAnotherGrant, Err(BackendError::Locked { by: Some(by) })) => {
+            (Defect::ARefusalShowsAnotherGrant, Err(BackendError::Locked { by: Some(by) })) => {
                 let by = GrantView { id: Some(attempt.id.into()), ..by };
                 Err(BackendError::Locked { by: Some(by) })
             }

@@ -1,4 +1,4 @@
-//! What is wrong with the stores that can be seen: an `Inspect` around that of memory.
+//! Defects of inspection: an `Inspect` around that of memory.
 
 use async_trait::async_trait;
 use leasehold_lock::{
@@ -28,7 +28,7 @@ impl Inspect for Broken {
         let first = granted.iter().find(|granted| granted.resource == *resource);
         for (grant, first) in found.lock.grants.iter_mut().zip(first) {
             match self.defect {
-                Defect::GetLockTellsALockId => {
+                Defect::GetLockShowsALockId => {
                     grant.holder = Holder::new(first.lock_id.as_str()).unwrap();
                 }
                 Defect::ASuccessorIsEnded => grant.id = first.id,

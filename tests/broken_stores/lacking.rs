@@ -1,5 +1,5 @@
-//! A store that lacks one thing which many cases would trip over: a front of
-//! another store, over its socket.
+//! A store that lacks something that many cases need: a wrapper of another
+//! store, over its socket.
 
 use std::path::Path;
 use tokio::{net::UnixListener, task::AbortHandle};
@@ -43,7 +43,7 @@ pub async fn serve(path: &Path, inner: &Path, lack: Lack) -> AbortHandle {
 }
 
 impl Front {
-    fn told<T>(&self, answer: Result<Response<T>, Status>) -> Result<Response<T>, Status> {
+    fn strip<T>(&self, answer: Result<Response<T>, Status>) -> Result<Response<T>, Status> {
         answer.map_err(|status| match self.lack {
             Lack::Details => Status::new(status.code(), status.message()),
             Lack::RenewLock => status,
@@ -57,35 +57,35 @@ impl LockStore for Front {
         &self,
         request: Request<LockStoreInitRequest>,
     ) -> Result<Response<LockStoreInitResponse>, Status> {
-        self.told(self.inner.clone().init(request).await)
+        self.strip(self.inner.clone().init(request).await)
     }
 
     async fn features(
         &self,
         request: Request<FeaturesRequest>,
     ) -> Result<Response<FeaturesResponse>, Status> {
-        self.told(self.inner.clone().features(request).await)
+        self.strip(self.inner.clone().features(request).await)
     }
 
     async fn ping(
         &self,
         request: Request<PingRequest>,
     ) -> Result<Response<PingResponse>, Status> {
-        self.told(self.inner.clone().ping(request).await)
+        self.strip(self.inner.clone().ping(request).await)
     }
 
     async fn try_lock(
         &self,
         request: Request<LockRequest>,
     ) -> Result<Response<LockResponse>, Status> {
-        self.told(self.inner.clone().try_lock(request).await)
+        self.strip(self.inner.clone().try_lock(request).await)
     }
 
     async fn lock(
         &self,
         request: Request<LockRequest>,
     ) -> Result<Response<LockResponse>, Status> {
-        self.told(self.inner.clone().lock(request).await)
+        self.strip(self.inner.clone().lock(request).await)
     }
 
     async fn renew_lock(
@@ -95,13 +95,13 @@ impl LockStore for Front {
         if self.lack == Lack::RenewLock {
             return Err(Status::unimplemented(""));
         }
-        self.told(self.inner.clone().renew_lock(request).await)
+        self.strip(self.inner.clone().renew_lock(request).await)
     }
 
     async fn unlock(
         &self,
         request: Request<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
-        self.told(self.inner.clone().unlock(request).await)
+        self.strip(self.inner.clone().unlock(request).await)
     }
 }

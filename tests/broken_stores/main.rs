@@ -67,14 +67,14 @@ const CAUGHT: &[(Defect, &str)] = &[
     (Defect::ReadersEnterOneByOne, "shared: readers that wait for each other are all let in"),
     (Defect::AReaderBesideAWriter, "shared: a reader is refused while a writer holds"),
     (Defect::AnUpgradeIsLetIn, "shared: a reader's lock ID does not make it a writer"),
-    (Defect::GetLockTellsALockId, "inspection: no answer has a lock ID or a request ID"),
+    (Defect::GetLockShowsALockId, "inspection: no answer has a lock ID or a request ID"),
     (
         Defect::AListSkipsBetweenPages,
         "inspection: the pages of a list together have every lock",
     ),
     (Defect::ASuccessorIsEnded, "inspection: EndLocks of a grant ID never ends a successor"),
     (
-        Defect::ARefusalTellsAnotherGrant,
+        Defect::ARefusalShowsAnotherGrant,
         "inspection: a refused try is shown the grant that GetLock returns",
     ),
     (Defect::AWatchMissesChanges, "watch: a grant and its release are reported"),
@@ -121,8 +121,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&arguments, trials).exit_code()
 }
 
-/// The themes that a missing answer runs through, without those that mostly
-/// wait.
+/// The themes that a missing answer affects, without those that mostly wait.
 const LACKING_THEMES: [&str; 12] = [
     "init",
     "errors",
@@ -138,7 +137,7 @@ const LACKING_THEMES: [&str; 12] = [
     "linearizable",
 ];
 
-/// What came of the cases on a store that lacks this and has no other defect.
+/// The outcomes of the cases on a store that lacks this and has no other defect.
 fn outcomes_without(lack: Lack) -> Result<BTreeMap<String, Outcome>, Failed> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +171,7 @@ fn options(path: &Path) -> Options {
     Options::new(path, Manifest::read(&yaml).unwrap())
 }
 
-/// What came of these cases on a store with this defect.
+/// The outcomes of these cases on a store with this defect.
 fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, Failed> {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What other names and other tries do to a try, where a store is broken.
+//! Defects by which other names and other tries affect a try.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,9 +12,9 @@ use std::{
 use leasehold_lock::ResourceId;
 use tokio::time::sleep;
 
-/// One refused try in so many takes [`LINGER`] to leave the queue.
+/// One refused try in this many takes [`LINGER`] to leave the queue.
 const LINGERS: u64 = 20;
-/// Long enough that on a busy machine, too, the tries after an Unlock meet it.
+/// Long enough that the tries after an Unlock meet it even on a busy machine.
 const LINGER: Duration = Duration::from_millis(40);
 
 /// The names that are held, and the tries that were refused and have not left
@@ -50,7 +50,7 @@ impl Neighbours {
         lock(&self.lingering).get(resource.as_str()).is_some_and(|count| *count > 0)
     }
 
-    /// A refused try leaves the queue, now and then after a while.
+    /// A refused try leaves the queue, sometimes after a while.
     pub async fn leave(&self, resource: &ResourceId) {
         if !self.refused.fetch_add(1, Ordering::Relaxed).is_multiple_of(LINGERS) {
             return;

@@ -1,4 +1,4 @@
-//! A client of the component protocol, as short as the tests want it.
+//! A short client of the component protocol.
 
 use std::{collections::HashMap, path::Path, time::Duration};
 
@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// A wait that is under way.
 pub type Waiting = tokio::task::JoinHandle<Result<LockResponse, Status>>;
 
-/// One connection that speaks for one instance.
+/// One connection for one instance.
 #[derive(Clone)]
 pub struct Client {
     inner: LockStoreClient<Channel>,
@@ -94,7 +94,7 @@ impl Client {
         self.inner.clone().unlock(self.request(request)).await.map(drop)
     }
 
-    /// Ends whoever's grant it is.
+    /// Ends any grant of the resource.
     pub async fn force(&self, resource: &str) -> Result<(), Status> {
         let request = UnlockRequest {
             resource_id: resource.to_owned(),
@@ -110,9 +110,9 @@ impl Client {
         tokio::spawn(async move { client.lock(resource, None).await })
     }
 
-    /// Returns when `waiting` has surely queued. The protocol does not show a
-    /// queue, so a short wait of our own is sent after it on the same socket:
-    /// its end tells that the server has read the other.
+    /// Returns when `waiting` is certainly queued. The protocol does not show
+    /// the queue, so a short wait is sent after it on the same socket: its end
+    /// shows that the server has read the other.
     pub async fn queued(&self, resource: &str, waiting: &Waiting) {
         let mut probe = Duration::from_millis(500);
         loop {
@@ -156,13 +156,13 @@ pub fn reason(status: &Status) -> String {
     info.unwrap_or_else(|| panic!("no ErrorInfo: {status:?}")).reason
 }
 
-/// The fields that a status blames.
+/// The fields that a status names.
 pub fn fields(status: &Status) -> Vec<String> {
     let blamed = status.get_details_bad_request().unwrap().field_violations;
     blamed.into_iter().map(|violation| violation.field).collect()
 }
 
-/// Asks again until it is so, and fails if that takes longer than `within`.
+/// Polls until `ask` succeeds, and fails if that takes longer than `within`.
 pub async fn eventually<T>(
     within: Duration,
     what: &str,

@@ -1,4 +1,4 @@
-//! What the command says, and the code that it exits with.
+//! The messages and exit codes of the command.
 
 use std::{
     fs,
@@ -20,14 +20,14 @@ fn refused(arguments: &[&str], hint: &str) {
 #[track_caller]
 fn ended(arguments: &[&str], code: i32, hints: &[&str]) {
     let output = run(arguments);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(code), "{told}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(code), "{message}");
     for hint in hints {
-        assert!(told.contains(hint), "{hint} is not in\n{told}");
+        assert!(message.contains(hint), "{hint} is not in\n{message}");
     }
 }
 
-/// A folder with one component of this type, and what else its YAML has.
+/// A folder with one component of this type and these items.
 fn component(kind: &str, items: &str) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let text = format!(
@@ -114,7 +114,7 @@ fn a_resources_path_that_is_a_file_is_refused_with_the_fix() {
 }
 
 #[test]
-fn an_unknown_type_is_told_with_the_built_in_ones_and_the_nearest() {
+fn an_unknown_type_is_reported_with_the_built_in_ones_and_the_nearest() {
     let yaml = component("lock.redsi", "");
     let kinds: Vec<_> = KINDS.iter().map(|kind| format!("lock.{}", kind.name)).collect();
     let kinds = kinds.join(", ");
@@ -127,21 +127,21 @@ fn an_unknown_type_is_told_with_the_built_in_ones_and_the_nearest() {
 }
 
 #[test]
-fn a_wrong_property_is_told_with_its_file_and_an_unknown_one_beside_it() {
+fn a_wrong_property_is_reported_with_its_file_and_an_unknown_one_beside_it() {
     let yaml = component("lock.redis", "{name: redisHots, value: h}");
     let hints = ["locks.yaml, document 1", "redisHost is missing", "did you mean"];
     sidecar_ended(&yaml, 64, &[&hints[..], &["redisHots"]].concat());
 }
 
 #[test]
-fn an_etcd_that_is_not_reached_is_told_with_the_property_to_mend() {
+fn an_etcd_that_is_not_reached_is_reported_with_the_property_to_correct() {
     // Port 1 of the loopback has no listener.
     let yaml = component("lock.etcd", "{name: endpoints, value: \"127.0.0.1:1\"}");
     sidecar_ended(&yaml, 1, &["http://127.0.0.1:1", "start etcd, or correct endpoints"]);
 }
 
 #[test]
-fn a_secret_without_a_store_is_told_with_what_to_write() {
+fn a_secret_without_a_store_is_reported_with_the_fix() {
     let yaml = component("lock.memory", "{name: ttl, secretKeyRef: {name: s}}");
     sidecar_ended(&yaml, 64, &["locks.yaml", "auth: {secretStore: NAME}"]);
 }

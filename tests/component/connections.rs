@@ -30,8 +30,8 @@ async fn a_grant_whose_caller_disconnected_goes_to_the_next_at_once() {
     let socket = leasehold.socket("memory");
     let client = Client::initialised(&socket).await;
     let grant = client.try_lock("r").await.unwrap();
-    // A runtime of its own: ending it closes the socket without a word, as the
-    // death of the caller's process would.
+    // A separate runtime: its end closes the socket abruptly, like the death of
+    // the caller's process.
     let gone = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let waiting =
         gone.spawn(async move { Client::connect(&socket).await.lock("r", None).await });
@@ -57,8 +57,8 @@ async fn a_thousand_waits_cancelled_at_once_leave_the_connection_to_the_others()
     tokio::time::timeout(AT_ONCE, stays).await.expect("the first in line").unwrap().unwrap();
 }
 
-/// h2 takes many small frames that nobody has read yet for an attack: what it
-/// allows must lie above the limits of waiters.
+/// h2 treats many small unread frames as an attack: its limit must be above the
+/// limits of waiters.
 #[tokio::test]
 async fn ten_thousand_waits_that_begin_at_once_share_a_connection() {
     const WAITERS: usize = 10_000;
@@ -88,7 +88,7 @@ async fn a_wait_is_answered_before_its_deadline() {
     let leasehold = Leasehold::serve("memory", &[]);
     let client = Client::initialised(&leasehold.socket("memory")).await;
     client.try_lock("r").await.unwrap();
-    // Long enough for the whole margin of 50 ms, on a machine that is busy.
+    // Long enough for the whole margin of 50 ms, even on a busy machine.
     let within = Duration::from_secs(2);
     let started = Instant::now();
     let refused = client.lock("r", Some(within)).await.unwrap_err();

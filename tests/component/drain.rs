@@ -1,4 +1,4 @@
-//! The end: nobody's lock is broken, nothing stays behind.
+//! The end of a process: no lock is broken, and nothing stays behind.
 
 use std::time::Duration;
 
@@ -79,7 +79,7 @@ async fn with_nobody_connected_it_ends_at_once() {
         assert_eq!(leasehold.exited().code(), Some(0));
         started.elapsed()
     };
-    // With somebody connected it takes a second at least. A busy machine may slow one
+    // With an open connection it takes at least a second. A busy machine may slow one
     // drain down, but hardly each of three.
     let took = [drained(), drained(), drained()];
     let fastest = took.into_iter().min().unwrap();

@@ -1,4 +1,4 @@
-//! Bad input: each field by its own name, and nothing changed by it.
+//! Invalid input: each error names its field, and nothing changes.
 
 use leasehold_proto::components::LockRequest;
 use leasehold_testkit::leasehold::Leasehold;
@@ -72,7 +72,7 @@ async fn a_long_instance_is_blamed_on_its_metadata() {
 }
 
 #[tokio::test]
-async fn one_waiter_too_many_is_told_so() {
+async fn a_waiter_beyond_the_limit_is_refused_as_such() {
     let leasehold = Leasehold::serve("memory", &[]);
     let client = Client::connect(&leasehold.socket("memory")).await;
     client.init(&[("maxWaiters", "1")]).await.unwrap();

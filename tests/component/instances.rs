@@ -57,7 +57,7 @@ async fn a_failed_init_keeps_what_was_there() {
 }
 
 #[tokio::test]
-async fn every_mistake_of_an_init_is_told_at_once() {
+async fn all_mistakes_of_an_init_are_reported_together() {
     let (_leasehold, client) = memory().await;
     let refused =
         client.init(&[("ttl", "30"), ("maxTTL", "x"), ("maxWaiters", "-1")]).await.unwrap_err();
@@ -105,8 +105,8 @@ async fn a_wait_in_flight_is_granted_after_an_init_with_other_metadata() {
     assert!(client.renew("r", &next.lock_id).await.is_ok());
 }
 
-/// A memory store began empty after it, so that a held lock got a second holder.
-/// Trap: memory 51, component 51
+/// A memory store once began empty after it, so that a held lock got a second
+/// holder. Trap: memory 51, component 51
 #[tokio::test]
 async fn a_held_lock_stays_held_after_an_init_with_other_metadata() {
     let (_leasehold, client) = memory().await;

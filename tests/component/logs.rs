@@ -1,4 +1,4 @@
-//! What is logged, and what never is.
+//! What is logged, and what must never be.
 
 use std::{os::unix::fs::MetadataExt as _, time::Duration};
 
@@ -9,7 +9,7 @@ use crate::client::{Client, eventually, request};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// One life with secrets in every place that may hold one.
+/// A whole run with secrets in every field that may contain one.
 async fn life(arguments: &[&str]) -> (String, Vec<String>) {
     let leasehold = Leasehold::serve("memory", arguments);
     let client = Client::connect(&leasehold.socket("memory")).await;
@@ -31,8 +31,8 @@ async fn life(arguments: &[&str]) -> (String, Vec<String>) {
 #[tokio::test]
 async fn no_secret_is_logged_even_when_everything_else_is() {
     let (log, secrets) = life(&["--log-level", "debug"]).await;
-    for told in ["initialised", "refused", "answered call=\"Unlock\""] {
-        assert!(log.contains(told), "{told} is not in\n{log}");
+    for part in ["initialised", "refused", "answered call=\"Unlock\""] {
+        assert!(log.contains(part), "{part} is not in\n{log}");
     }
     for secret in secrets {
         assert!(!log.contains(&secret), "{secret} is in\n{log}");
@@ -49,12 +49,12 @@ async fn a_force_is_logged_with_its_caller_and_whom_it_ended() {
     drop(client);
     let (uid, pid) = (std::fs::metadata("/proc/self").unwrap().uid(), std::process::id());
     let log = leasehold.whole_log();
-    let told = format!(
+    let part = format!(
         "unlocked by force store=\"locks\" resource=\"r\" holder=\"host-7\" \
          grant_id=\"{}\" uid={uid} pid={pid}",
         grant.grant_id
     );
-    assert!(log.contains(&told), "{told} is not in\n{log}");
+    assert!(log.contains(&part), "{part} is not in\n{log}");
 }
 
 #[tokio::test]
@@ -64,7 +64,7 @@ async fn an_unknown_key_is_warned_of_without_its_value() {
 }
 
 #[tokio::test]
-async fn an_instance_is_told_of_once() {
+async fn an_instance_is_logged_once() {
     let leasehold = Leasehold::serve("memory", &[]);
     let client = Client::connect(&leasehold.socket("memory")).await;
     for ttl in ["10s", "20s", "30s"] {
@@ -132,7 +132,7 @@ async fn a_force_is_logged_though_its_caller_has_gone() {
     eventually(PATIENCE, "the force takes effect", async || direct.try_lock("r").await.ok())
         .await;
     forcing.abort();
-    // Answered after the end of the call was read.
+    // It is answered after the server has read the end of the first call.
     direct.try_lock("r").await.unwrap_err();
     let logged = async || leasehold.log().contains("unlocked by force").then_some(());
     eventually(PATIENCE, "the force is logged", logged).await;

@@ -1,7 +1,7 @@
 //! The component as a process: its sockets, its instances, its logs, its end.
 //!
-//! What any lock store must do is held by the conformance suite; here is what
-//! leasehold's own command promises beyond it.
+//! The conformance suite checks what any lock store must do; here are the
+//! promises of leasehold's own command.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -37,8 +37,7 @@ async fn an_instance_of_the_folder_needs_no_init() {
     assert!(client.try_lock("r").await.is_ok());
 }
 
-/// A call between the start and the end of its initialisation was told
-/// NOT_INITIALIZED.
+/// A call during the initialisation was once answered NOT_INITIALIZED.
 #[tokio::test]
 async fn the_first_call_waits_until_the_instance_is_ready() {
     let folder = yaml("{name: maxTTL, value: 90s}");

@@ -1,4 +1,4 @@
-//! Whose socket it is, and where.
+//! The path, the owner and the permissions of sockets.
 
 use std::{
     fs,

@@ -1,4 +1,4 @@
-//! A process whose stderr nobody reads goes on.
+//! A process continues while nobody reads its stderr.
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
@@ -70,7 +70,7 @@ impl Drop for Piped {
     }
 }
 
-/// Has lines logged, of some 400 bytes: each refusal is one.
+/// Causes log lines of some 400 bytes each, by refusals.
 async fn have_lines_logged(client: &Client, lines: usize) {
     let nobody: &'static str = "nobody".repeat(40).leak();
     let client = client.instance(nobody);
@@ -106,7 +106,8 @@ async fn what_a_stalled_reader_missed_is_counted_once_it_reads_again() {
         });
         (count, lines)
     });
-    let (count, lines) = timeout(PATIENCE, reader).await.expect("nothing is told").unwrap();
+    let (count, lines) =
+        timeout(PATIENCE, reader).await.expect("no line about dropped lines").unwrap();
     assert!(count.is_some_and(|count| count > 0), "{count:?}");
     process.terminate();
     assert_eq!(process.exited().await.code(), Some(0));

@@ -9,11 +9,11 @@ use crate::{
     target::{Interface, PATIENCE, Target, Wire},
 };
 
-/// What the process may have needed at its worst, which starts with some 25.
-/// Unread bytes have a limit a connection, but are mostly read at once.
+/// The peak memory that the process, which starts with some 25 MiB, may use.
+/// Unread bytes have a limit per connection, but are mostly read at once.
 const MEMORY_MIB_MAX: u64 = 300;
 
-/// A process under attack that goes on serving another client.
+/// A process under attack that keeps serving another client.
 pub struct Attacked {
     pub target: Target,
     pub steady_client: SteadyClient,

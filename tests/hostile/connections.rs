@@ -1,4 +1,4 @@
-//! Connections that say nothing, little, or nonsense, and too many of them.
+//! Connections that send nothing, little, or nonsense, and too many of them.
 
 use std::{process::Command, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
 const INTERFACES: [Interface; 3] = [Interface::Component, Interface::Grpc, Interface::Http];
 const FLOOD: usize = 300;
 
-/// What is not yet a connection has a place, and must not keep it.
+/// A connection without a protocol counts against the limit, and must be closed.
 async fn are_closed(interface: Interface, first_bytes: &[u8]) {
     let attacked = Attacked::start(interface).await;
     let mut silent = Vec::new();
@@ -75,9 +75,9 @@ async fn the_http_port_puts_out_who_stops_in_the_preface() {
     are_closed(Interface::Http, &PREFACE[..10]).await;
 }
 
-/// Keep-alive pings find out who does not even answer.
+/// Keep-alive pings detect peers that do not answer.
 #[tokio::test]
-async fn who_is_connected_and_answers_no_ping_is_put_out() {
+async fn a_connection_without_answers_to_pings_is_closed() {
     for interface in INTERFACES {
         let attacked = Attacked::start(interface).await;
         let mut wire = attacked.connect().await;
@@ -112,7 +112,7 @@ async fn garbage_is_no_request() {
             if round % 2 == 0 {
                 garbage.splice(0..0, opening(&[]));
             } else {
-                // Ends what HTTP/1 takes for headers.
+                // The end of HTTP/1's headers.
                 garbage.extend_from_slice(b"\r\n\r\n");
             }
             let mut wire = attacked.connect().await;
@@ -124,8 +124,8 @@ async fn garbage_is_no_request() {
     }
 }
 
-/// Sets how many descriptors a process, and what it starts from now on, may open:
-/// `SOFT:HARD`, of which one may be left as it is.
+/// Sets the limit of descriptors of a process and its later children:
+/// `SOFT:HARD`, one of which may be omitted.
 fn limit_descriptors(pid: u32, limits: &str) {
     let arguments = [format!("--pid={pid}"), format!("--nofile={limits}")];
     let set = Command::new("prlimit").args(arguments).status();
@@ -189,7 +189,7 @@ async fn the_soft_limit_of_descriptors_is_raised_to_the_hard_one() {
     assert_eq!(files.split_whitespace().nth(3), Some("300"), "{files}");
 }
 
-/// Left waiting, a caller would never know why.
+/// If it were left waiting, its caller would never learn why.
 #[tokio::test]
 async fn a_connection_too_many_is_closed_and_the_others_stay() {
     const LIMIT: usize = 4096;

@@ -28,7 +28,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// The preface and our settings.
+/// The preface and the client's settings.
 pub fn opening(settings: &[(u16, u32)]) -> Vec<u8> {
     let mut payload = Vec::new();
     for (id, value) in settings {
@@ -38,7 +38,7 @@ pub fn opening(settings: &[(u16, u32)]) -> Vec<u8> {
     [PREFACE, &frame(SETTINGS, 0, 0, &payload)].concat()
 }
 
-/// A header that enters no table.
+/// A header that is not added to the table.
 pub fn field(name: &str, value: &str) -> Vec<u8> {
     let mut field = vec![0];
     for text in [name, value] {
@@ -107,8 +107,8 @@ pub fn try_body(interface: Interface, resource: &str) -> Vec<u8> {
     [&[0][..], &length, &message].concat()
 }
 
-/// Opens the connection and takes the server's settings, its windows among
-/// them, as a client does.
+/// Opens the connection and reads the server's settings, including its windows,
+/// as a client does.
 pub async fn greet(wire: &mut (dyn Wire + '_)) {
     assert!(send(wire, &opening(&[])).await);
     while !matches!(next_frame(wire).await, (SETTINGS, flags, _) if flags & ACK == 0) {}
@@ -124,7 +124,7 @@ pub async fn next_frame(wire: &mut (dyn Wire + '_)) -> (u8, u8, u32) {
     (head[3], head[4], u32::from_be_bytes([head[5], head[6], head[7], head[8]]))
 }
 
-/// Writes as long as the other side takes it; whether it took all.
+/// Writes as long as the other side accepts bytes. Returns whether it accepted all.
 pub async fn send(wire: &mut (dyn Wire + '_), bytes: &[u8]) -> bool {
     wire.write_all(bytes).await.is_ok()
 }

@@ -17,7 +17,7 @@ const LOCK: &str = "POST /v1.0-alpha2/lock/mem/attacked HTTP/1.1\r\nHost: localh
 /// How long a client may at least be idle.
 const IDLE: Duration = Duration::from_secs(12);
 
-/// Sends a byte at a time until the other side has had enough; what it said.
+/// Sends a byte at a time until the other side closes the connection. Returns what it sent.
 async fn drip(wire: &mut (dyn Wire + '_), byte: u8) -> Vec<u8> {
     let give_up = Instant::now() + PATIENCE;
     let (mut said, mut part) = (Vec::new(), [0; 1024]);
@@ -123,7 +123,7 @@ async fn a_body_larger_than_any_is_refused_before_it_is_read() {
         }
         assert!(sent < 64 * 1024 * 1024, "it takes a body of {sent} bytes");
     }
-    // With a body that the peer does not insist on, the answer is seen.
+    // With a body that the client need not finish, the answer can be read.
     let mut wire = attacked.connect().await;
     let request = format!("{LOCK}Content-Length: 70000\r\n\r\n{}", " ".repeat(70_000));
     send(&mut *wire, request.as_bytes()).await;
@@ -164,7 +164,7 @@ async fn answers_that_nobody_reads_are_not_heaped_up() {
     let mut unread = Vec::new();
     for _ in 0..4 {
         let mut wire = attacked.connect().await;
-        // Until it takes no more.
+        // Until it accepts no more bytes.
         let writing = async { while send(&mut *wire, requests.as_bytes()).await {} };
         let taken = timeout(Duration::from_millis(300), writing).await;
         assert!(taken.is_err(), "the connection has ended");
@@ -194,7 +194,7 @@ async fn two_lengths_are_no_request() {
     attacked.end().await;
 }
 
-/// What is said until the connection ends or nothing more comes.
+/// What is received until the connection ends or is idle.
 async fn until_closed_or_idle(wire: &mut (dyn Wire + '_)) -> String {
     let (mut said, mut part) = (Vec::new(), [0; 4096]);
     let first = timeout(PATIENCE, wire.read(&mut part)).await.expect("no answer");

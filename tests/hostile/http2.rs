@@ -39,7 +39,7 @@ async fn rapid_resets_cost_the_others_nothing() {
                 burst.extend(frame(RST_STREAM, 0, stream, &8_u32.to_be_bytes()));
             }
             attackers.push(tokio::spawn(async move {
-                // It may be cut off meanwhile.
+                // The connection may be closed meanwhile.
                 let _ = timeout(PATIENCE, send(&mut *wire, &burst)).await;
                 wire
             }));
@@ -52,7 +52,7 @@ async fn rapid_resets_cost_the_others_nothing() {
     }
 }
 
-/// What a caller still sends on a stream whose answer is under way is no attack.
+/// Frames that a caller still sends on a stream with an answer under way are no attack.
 #[tokio::test]
 async fn early_answers_do_not_end_the_connection() {
     const STREAMS: u32 = 3_000;
@@ -139,7 +139,7 @@ async fn requests_that_do_not_end_are_ended() {
     }
 }
 
-/// What is announced is as large as it may be, and all but its end is sent.
+/// Each message has the largest allowed size, and all but its end is sent.
 #[tokio::test]
 async fn messages_that_never_end_do_not_fill_the_memory() {
     for interface in INTERFACES {
@@ -153,7 +153,7 @@ async fn messages_that_never_end_do_not_fill_the_memory() {
             let mut wire = attacked.connect().await;
             let (message, headers) = (message.clone(), try_headers(interface));
             attackers.push(tokio::spawn(async move {
-                // A connection's window holds what is not consumed.
+                // The connection's window limits unread bytes.
                 let attack = async {
                     greet(&mut *wire).await;
                     for stream in streams().take(48 * MIB / message.len()) {
@@ -240,7 +240,7 @@ async fn a_header_repeated_from_the_table_is_not_unpacked_without_limit() {
             let mut wire = attacked.connect().await;
             let attack = frame(HEADERS, END_HEADERS | END_STREAM, 1, &bomb);
             send(&mut *wire, &[opening(&[]), attack].concat()).await;
-            // Refused or cut off: an answer in any case.
+            // Refused or closed: there is an answer in any case.
             let mut said = [0; 256];
             let _ = timeout(PATIENCE, wire.read(&mut said)).await.expect("no answer");
         }
@@ -261,7 +261,7 @@ async fn pings_and_settings_whose_answers_nobody_reads_are_not_heaped_up() {
                 send(&mut *wire, &opening(&[])).await;
                 while send(&mut *wire, &burst).await {}
             };
-            // It takes no more, or ends the connection.
+            // It accepts no more bytes, or ends the connection.
             let _ = timeout(Duration::from_secs(1), attack).await;
             unread.push(wire);
         }
@@ -271,10 +271,9 @@ async fn pings_and_settings_whose_answers_nobody_reads_are_not_heaped_up() {
     }
 }
 
-/// A grant whose answer cannot be written is nobody's: it is given back when
-/// its connection ends.
+/// A grant whose answer cannot be written is released when its connection ends.
 #[tokio::test]
-async fn grants_that_nobody_reads_are_given_back() {
+async fn grants_that_nobody_reads_are_released() {
     const TRIES: usize = 500;
     for interface in [Interface::Component, Interface::Grpc] {
         let attacked = Attacked::start(interface).await;

@@ -1,4 +1,4 @@
-//! More calls than are taken.
+//! More calls than the limit.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use tonic_types::StatusExt as _;
 
 use crate::target::PATIENCE;
 
-/// As the component has it.
+/// The component's limit.
 const SHORT_CALLS_MAX: usize = 10_000;
 
 #[tokio::test]
-async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
+async fn a_try_beyond_the_limit_is_refused_with_a_delay_and_the_others_are_answered() {
     let redis = RedisServer::start();
     let leasehold = Leasehold::serve("redis", &[]);
     let address = format!("unix://{}", leasehold.socket("redis").display());
@@ -35,7 +35,7 @@ async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
         let request = LockRequest { resource_id: format!("r{nth}"), ..Default::default() };
         tries.spawn(async move { client.try_lock(request).await.map(drop) });
     }
-    // As many as are too many are answered, while the others are under way.
+    // The calls beyond the limit are answered while the others are under way.
     for _ in 0..100 {
         let refused = timeout(PATIENCE, tries.join_next()).await.expect("a refusal");
         assert_overloaded(&refused.unwrap().unwrap().unwrap_err());
@@ -44,7 +44,7 @@ async fn a_try_too_many_is_told_to_come_back_and_the_others_are_answered() {
     redis.process.resume().unwrap();
     let answers = timeout(2 * PATIENCE, tries.join_all()).await.expect("answers to all");
     assert_eq!(answers.len(), SHORT_CALLS_MAX);
-    // They would wait no longer than for an outage to end.
+    // The others wait only for the end of the outage.
     let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
     assert!(refused.iter().all(|status| status.code() != Code::ResourceExhausted));
     let after = LockRequest { resource_id: "after".to_owned(), ..Default::default() };

@@ -1,4 +1,4 @@
-//! A client that does nothing wrong, and must be served during an attack.
+//! A well-behaved client that must be served during an attack.
 
 use std::{
     sync::{
@@ -28,7 +28,7 @@ use tonic::transport::{Channel, Endpoint};
 use crate::target::{Interface, PATIENCE, Place};
 
 const RESOURCE: &str = "undisturbed";
-/// Leaves the machine to the attack, too.
+/// A pause that leaves the machine to the attack.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// Locks and unlocks on one connection, again and again; a call that fails or

@@ -21,7 +21,7 @@ use tonic::{
 use crate::target::{Interface, PATIENCE, Place};
 
 const ROUNDS: usize = 4;
-/// How late the answers of Redis are. The process is suspended meanwhile.
+/// The delay of Redis's answers. The process is suspended meanwhile.
 const LATE: Duration = Duration::from_millis(600);
 const DEADLINE: Duration = Duration::from_millis(400);
 
@@ -162,7 +162,7 @@ async fn nothing_is_held_after(interface: Interface, ways: &[Leaving]) {
                 call.abort();
                 let _ = call.await;
             }
-            // The answer of Redis arrives, too.
+            // Redis's answer arrives, too.
             sleep(LATE).await;
             target.proxy.heal();
             target.process.process.resume().unwrap();

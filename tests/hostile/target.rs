@@ -13,7 +13,7 @@ use tokio::{
 /// Longer than any of the limits on slow peers, on a machine that is busy.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is attacked.
+/// The attacked interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interface {
     /// The component's socket.
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// Reads until the other side ends the connection, which it must; what it said.
+/// Reads until the other side ends the connection, which it must. Returns what it sent.
 pub async fn until_closed(wire: &mut (dyn Wire + '_)) -> Vec<u8> {
     let mut said = Vec::new();
     let ended = timeout(PATIENCE, async {

@@ -194,7 +194,7 @@ async fn a_caller_that_gives_up_before_the_answer_cancels_the_call() {
     let calling = tokio::spawn(send(true, call(&front, body)));
     daprd.head().await;
     calling.abort();
-    // Either side of the stream may be the first to tell.
+    // Either side of the stream may report first.
     assert!(matches!(daprd.next().await, Seen::CallDropped | Seen::RequestBroken));
 }
 

@@ -1,4 +1,4 @@
-//! HTTP: exactly what arrives on daprd's wire, and how answers stream back.
+//! HTTP: the exact bytes that daprd receives, and how answers stream back.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use crate::stand_in::{Front, Seen, StandIn, channel_body, data, frame, many, now
 const MEGABYTE: usize = 1024 * 1024;
 const LONG: Duration = Duration::from_secs(10);
 
-/// Sends bytes to the front and returns those that arrive behind it, up to
-/// `end`, and those that come back after `answer` was sent.
+/// Sends bytes to the front. Returns those that arrive behind it, up to `end`,
+/// and those that come back after `answer` was sent.
 async fn on_the_wire(request: &str, end: &str, answer: &str) -> (String, String) {
     let daprd = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let front = Front::http(daprd.local_addr().unwrap()).await;
@@ -182,10 +182,10 @@ async fn what_is_no_http_answer_is_a_bad_gateway() {
     assert!(answer.contains("ERR_DAPRD_BROKEN_RESPONSE"), "{answer}");
 }
 
-/// HTTP/1 has no pings, so a request to a suspended daprd was never answered.
+/// HTTP/1 has no pings, so a request to a suspended daprd was once never answered.
 #[tokio::test]
 async fn a_daprd_that_answers_nothing_is_a_bad_gateway() {
-    // The system connects callers to it, and nobody reads.
+    // The kernel accepts connections, and nobody reads.
     let suspended = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let front = Front::http(suspended.local_addr().unwrap()).await;
     let (status, error) = refusal(&front, Request::builder()).await;

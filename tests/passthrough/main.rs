@@ -1,4 +1,4 @@
-//! The pass-through, held to what a stand-in for daprd sees and says.
+//! The pass-through, with a stand-in for daprd behind it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests")]
 

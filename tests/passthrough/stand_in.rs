@@ -1,5 +1,5 @@
-//! A daprd that does what its path says and tells what arrived, and the
-//! pass-through in front of it.
+//! A stand-in for daprd that answers as scripted and reports what arrives, and
+//! the pass-through in front of it.
 
 use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
@@ -30,7 +30,7 @@ pub(crate) type Frames = mpsc::Sender<Result<Frame<Bytes>, Broken>>;
 #[error("broken on purpose")]
 pub(crate) struct Broken;
 
-/// What the stand-in saw.
+/// An event at the stand-in.
 #[derive(Debug)]
 pub(crate) enum Seen {
     Head(Box<Parts>),
@@ -115,7 +115,7 @@ impl StandIn {
         self.answers.send(answer).await.unwrap();
     }
 
-    /// The next thing that arrives, which must be within ten seconds.
+    /// The next event, which must come within ten seconds.
     pub(crate) async fn next(&mut self) -> Seen {
         timeout(Duration::from_secs(10), self.seen.recv()).await.unwrap().unwrap()
     }
@@ -140,7 +140,7 @@ impl StandIn {
         }
     }
 
-    /// Ends the process, as it were: every connection breaks.
+    /// Simulates the end of the process: every connection breaks.
     pub(crate) fn kill(&self) {
         self.server.abort();
     }
@@ -152,7 +152,7 @@ impl Drop for StandIn {
     }
 }
 
-/// Tells of a call that its server gave up.
+/// Reports a call that its server dropped.
 struct OnDrop(mpsc::Sender<Seen>, bool);
 
 impl OnDrop {
@@ -169,15 +169,15 @@ impl Drop for OnDrop {
     }
 }
 
-/// Tells the head, and the body as it comes while the answer may already be
-/// under way.
+/// Reports the head, and the body as it arrives, while the answer may already
+/// be under way.
 async fn record(request: Request<Incoming>, seen: mpsc::Sender<Seen>) {
     let (head, mut body) = request.into_parts();
     seen.send(Seen::Head(Box::new(head))).await.unwrap();
     tokio::spawn(async move {
         while let Some(frame) = body.frame().await {
             let _ = match frame.map(Frame::into_data) {
-                // Carries no more than the end of the stream.
+                // It has only the end of the stream.
                 Ok(Ok(data)) if data.is_empty() => continue,
                 Ok(Ok(data)) => seen.send(Seen::Data(data)).await,
                 Ok(Err(frame)) => {

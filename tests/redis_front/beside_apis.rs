@@ -13,7 +13,7 @@ use crate::{
     scripts::DAPRD_UNLOCK,
 };
 
-/// What the resource `k` of the sidecar is called in the store.
+/// The store's name of the sidecar's resource `k`.
 const KEY: &str = "lock||k";
 
 struct Both {
@@ -50,14 +50,14 @@ impl Both {
 
     async fn try_lock(&self, owner: &str) -> Json {
         let body = json!({"resourceId": "k", "lockOwner": owner, "expiryInSeconds": 60});
-        let told = self.call("POST /v1.0-alpha1/lock/lockstore", &body).await;
-        serde_json::from_str(&told).unwrap()
+        let reply = self.call("POST /v1.0-alpha1/lock/lockstore", &body).await;
+        serde_json::from_str(&reply).unwrap()
     }
 
     async fn unlock(&self, owner: &str) -> Json {
         let body = json!({"resourceId": "k", "lockOwner": owner});
-        let told = self.call("POST /v1.0-alpha1/unlock/lockstore", &body).await;
-        serde_json::from_str(&told).unwrap()
+        let reply = self.call("POST /v1.0-alpha1/unlock/lockstore", &body).await;
+        serde_json::from_str(&reply).unwrap()
     }
 }
 
@@ -84,14 +84,14 @@ async fn a_lock_of_a_client_excludes_and_is_unlocked_by_alpha1() {
 }
 
 #[tokio::test]
-async fn an_inspection_tells_the_holder_of_a_clients_lock_and_not_its_value() {
+async fn an_inspection_shows_the_holder_of_a_clients_lock_and_not_its_value() {
     let both = Both::start().await;
     let mut client = both.front.client().await;
     client.ask(&["CLIENT", "SETNAME", "invoices"]).await;
     client.take(KEY, "the-secret-value").await;
     for path in ["/v1.0-alpha2/locks/lockstore", "/v1.0-alpha2/lock/lockstore/k"] {
-        let told = both.call(&format!("GET {path}"), &json!({})).await;
-        assert!(told.contains("redis/invoices"), "{path}: {told}");
-        assert!(!told.contains("the-secret-value"), "{path}: {told}");
+        let reply = both.call(&format!("GET {path}"), &json!({})).await;
+        assert!(reply.contains("redis/invoices"), "{path}: {reply}");
+        assert!(!reply.contains("the-secret-value"), "{path}: {reply}");
     }
 }

@@ -79,7 +79,7 @@ pub fn components(kind: &str, properties: &[(&str, &str)]) -> TempDir {
     folder
 }
 
-/// Runs the command, which must end by itself; how it ended, and its log.
+/// Runs the command, which must end by itself. Returns its exit status and its log.
 pub fn refused(process: Process) -> (ExitStatus, String) {
     let mut process = Leasehold::launch(process).unwrap();
     (process.exited(), process.log())

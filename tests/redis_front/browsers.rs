@@ -1,4 +1,4 @@
-//! A page in a browser can send requests of HTTP to a front on loopback. It cannot take a lock
+//! A page in a browser can send HTTP requests to a front on loopback, but cannot take a lock
 //! with them.
 
 use crate::stage::{Backend, Setup, Stage};
@@ -13,10 +13,10 @@ async fn takes_no_lock(head: &str) {
     other.take("/", "theirs").await;
     let mut browser = stage.client().await;
     browser.send(format!("{head} HTTP/1.1\r\nHost: localhost\r\n\r\n{LOCKS}").as_bytes()).await;
-    let told = browser.ended().await;
-    assert!(told.lines().last().is_some_and(|line| line.starts_with("-ERR ")), "{told}");
-    assert!(!other.is_locked("k").await, "{head} took the lock; it was told {told}");
-    assert!(other.is_locked("/").await, "{head} ended a lock; it was told {told}");
+    let reply = browser.ended().await;
+    assert!(reply.lines().last().is_some_and(|line| line.starts_with("-ERR ")), "{reply}");
+    assert!(!other.is_locked("k").await, "{head} took the lock; it got {reply}");
+    assert!(other.is_locked("/").await, "{head} ended a lock; it got {reply}");
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 
-/// How long a reply may take. Longer than each limit of the front but the one for idle
+/// How long a reply may take. Longer than each limit of the front except that of idle
 /// connections.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         .expect("no reply")
     }
 
-    /// Reads until the front ends the connection, which it must; what it said.
+    /// Reads until the front ends the connection, which it must. Returns what it sent.
     pub async fn ended(&mut self) -> String {
         let reading = async {
             while self.stream.read_buf(&mut self.input).await.is_ok_and(|count| count > 0) {}
@@ -147,8 +147,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         String::from_utf8(std::mem::take(&mut self.input)).unwrap()
     }
 
-    /// Returns once a front in this process has acted on all that was sent to it before, over
-    /// any connection, and on the ends of connections: it has this thread for itself while
+    /// Returns once a front in this process has processed everything that was sent before,
+    /// over any connection, and the ends of connections: it has this thread for itself while
     /// nothing here can run.
     pub async fn settle(&mut self) {
         for _ in 0..5 {

@@ -1,4 +1,4 @@
-//! What the lock component of daprd 1.18 sends, in its order.
+//! The commands of daprd 1.18's lock component, in its order.
 
 use crate::{
     client::{Value, int, ok, request},
@@ -19,9 +19,9 @@ async fn the_probe_that_asks_for_the_version_is_answered() {
     let mut probe = stage.client().await;
     assert_eq!(probe.ask(&["AUTH", PASSWORD]).await, ok());
     assert_eq!(probe.ask(&["SELECT", "0"]).await, ok());
-    let told = probe.ask(&["INFO", "server"]).await.text();
-    let version = told.lines().find_map(|line| line.strip_prefix("redis_version:"));
-    assert_eq!(version, Some("7.2.4"), "{told}");
+    let reply = probe.ask(&["INFO", "server"]).await.text();
+    let version = reply.lines().find_map(|line| line.strip_prefix("redis_version:"));
+    assert_eq!(version, Some("7.2.4"), "{reply}");
 }
 
 #[tokio::test]
@@ -42,8 +42,8 @@ async fn a_connection_is_set_up_and_locks_are_taken_and_released() {
     client.reply().await.error();
     assert_eq!((client.reply().await, client.reply().await), (ok(), ok()));
     assert_eq!(client.ask(&["PING"]).await, Value::Simple("PONG".into()));
-    let told = client.ask(&["INFO", "replication"]).await.text();
-    assert!(told.contains("role:master") && told.contains("connected_slaves:0"), "{told}");
+    let reply = client.ask(&["INFO", "replication"]).await.text();
+    assert!(reply.contains("role:master") && reply.contains("connected_slaves:0"), "{reply}");
 
     let key = "lock||app||order-1";
     let try_lock = |owner| ["SET", key, owner, "EX", "60", "NX"];

@@ -26,8 +26,8 @@ async fn a_drain_refuses_new_locks_and_serves_renewals_and_unlocks() {
     client.take("k", "v").await;
     join!(stage.front.drain(), async {
         sleep(MOMENT).await;
-        let told = client.take("other", "v").await.error();
-        assert!(told.starts_with("ERR leasehold: SHUTTING_DOWN: "), "{told}");
+        let reply = client.take("other", "v").await.error();
+        assert!(reply.starts_with("ERR leasehold: SHUTTING_DOWN: "), "{reply}");
         assert_eq!(client.ask(&["SET", "k", "v", "XX", "PX", "60000"]).await, ok());
         assert_eq!(client.eval(DAPRD_UNLOCK, "k", &["v"]).await, int(1));
     });
@@ -69,8 +69,8 @@ async fn a_script_takes_no_lock_in_a_drain() {
     client.ask(&["PING"]).await;
     join!(stage.front.drain(), async {
         sleep(MOMENT).await;
-        let told = client.eval(crate::scripts::SPRING_OBTAIN, "k", &["v", "60000"]).await;
-        assert!(told.error().contains("SHUTTING_DOWN"));
+        let reply = client.eval(crate::scripts::SPRING_OBTAIN, "k", &["v", "60000"]).await;
+        assert!(reply.error().contains("SHUTTING_DOWN"));
     });
 }
 

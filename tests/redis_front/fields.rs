@@ -21,16 +21,16 @@ async fn a_bad_key_is_refused_by_its_name() {
         (b"\x00", "control"),
         (&[b'x'; 1025], "1025 bytes"),
     ] {
-        let told = set(&mut client, key, b"v").await.error();
+        let reply = set(&mut client, key, b"v").await.error();
         assert!(
-            told.starts_with("ERR leasehold: INVALID_REQUEST: key ") && told.contains(why),
-            "{told}"
+            reply.starts_with("ERR leasehold: INVALID_REQUEST: key ") && reply.contains(why),
+            "{reply}"
         );
         for command in ["GET", "PTTL", "EXISTS"] {
-            let told = client.ask(&[command.as_bytes(), key]).await.error();
+            let reply = client.ask(&[command.as_bytes(), key]).await.error();
             assert!(
-                told.starts_with("ERR leasehold: INVALID_REQUEST: key "),
-                "{command}: {told}"
+                reply.starts_with("ERR leasehold: INVALID_REQUEST: key "),
+                "{command}: {reply}"
             );
         }
     }
@@ -44,12 +44,12 @@ async fn a_bad_value_is_refused_by_its_name_and_takes_nothing() {
     for (value, why) in
         [(b"" as &[u8], "empty"), (b"a\xffb", "not UTF-8"), (&[b'x'; 257], "257 bytes")]
     {
-        let told = set(&mut client, b"k", value).await.error();
+        let reply = set(&mut client, b"k", value).await.error();
         assert!(
-            told.starts_with("ERR leasehold: INVALID_REQUEST: value ") && told.contains(why),
-            "{told}"
+            reply.starts_with("ERR leasehold: INVALID_REQUEST: value ") && reply.contains(why),
+            "{reply}"
         );
-        assert!(!client.is_locked("k").await, "{told}");
+        assert!(!client.is_locked("k").await, "{reply}");
     }
     assert_eq!(set(&mut client, b"k", &[b'x'; 256]).await, ok());
 }
@@ -58,15 +58,15 @@ async fn a_bad_value_is_refused_by_its_name_and_takes_nothing() {
 async fn a_script_that_may_take_the_lock_needs_a_value() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
-    let told = client.eval(SPRING_OBTAIN, "k", &["", "60000"]).await.error();
-    assert!(told.starts_with("ERR leasehold: INVALID_REQUEST: value is empty"), "{told}");
-    let told = client.eval(SPRING_OBTAIN, "", &["v", "60000"]).await.error();
-    assert!(told.starts_with("ERR leasehold: INVALID_REQUEST: key is empty"), "{told}");
+    let reply = client.eval(SPRING_OBTAIN, "k", &["", "60000"]).await.error();
+    assert!(reply.starts_with("ERR leasehold: INVALID_REQUEST: value is empty"), "{reply}");
+    let reply = client.eval(SPRING_OBTAIN, "", &["v", "60000"]).await.error();
+    assert!(reply.starts_with("ERR leasehold: INVALID_REQUEST: key is empty"), "{reply}");
 }
 
 /// redsync compares with an empty value if the lock was never taken.
 #[tokio::test]
-async fn a_value_that_nobody_can_have_is_compared_and_found_different() {
+async fn an_impossible_value_is_compared_and_found_different() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
     client.take("k", "v").await;
@@ -85,8 +85,8 @@ async fn is_refused(words: &[&str], expected: &str) {
     let mut client = stage.client().await;
     client.take("held", "v").await;
     let before = client.ask(&["PTTL", "held"]).await.number();
-    let told = client.ask(words).await.error();
-    assert!(told.contains(expected), "{words:?}: {told}");
+    let reply = client.ask(words).await.error();
+    assert!(reply.contains(expected), "{words:?}: {reply}");
     assert!(!client.is_locked("k").await);
     assert_eq!(client.ask(&["GET", "held"]).await, bulk("v"));
     assert!(client.ask(&["PTTL", "held"]).await.number() <= before);
@@ -132,14 +132,14 @@ async fn a_ttl_above_the_stores_limit_is_refused() {
     let stage = Stage::with(Backend::Memory, setup).await;
     let mut client = stage.client().await;
     for expiry in ["61", "9223372036854775807"] {
-        let told = client.ask(&["SET", "k", "v", "NX", "EX", expiry]).await.error();
-        assert!(told.starts_with("ERR leasehold: INVALID_REQUEST: ttl "), "{told}");
-        assert!(told.contains("maxTTL"), "{told}");
+        let reply = client.ask(&["SET", "k", "v", "NX", "EX", expiry]).await.error();
+        assert!(reply.starts_with("ERR leasehold: INVALID_REQUEST: ttl "), "{reply}");
+        assert!(reply.contains("maxTTL"), "{reply}");
     }
     assert!(!client.is_locked("k").await);
     assert_eq!(client.ask(&["SET", "k", "v", "NX", "EX", "60"]).await, ok());
-    let told = client.ask(&["SET", "k", "v", "XX", "EX", "61"]).await.error();
-    assert!(told.contains("maxTTL"), "{told}");
+    let reply = client.ask(&["SET", "k", "v", "XX", "EX", "61"]).await.error();
+    assert!(reply.contains("maxTTL"), "{reply}");
     assert!(client.ask(&["PTTL", "k"]).await.number() <= 60_000);
 }
 
@@ -152,8 +152,8 @@ async fn a_script_with_a_ttl_above_the_stores_limit_changes_nothing() {
     for arguments in
         [["v", "61000", "1"], ["v", "59000", "0"], ["v", "9223372036854775807", "0"]]
     {
-        let told = client.eval(REDIS_PY_EXTEND, "k", &arguments).await.error();
-        assert!(told.contains("maxTTL"), "{told}");
+        let reply = client.eval(REDIS_PY_EXTEND, "k", &arguments).await.error();
+        assert!(reply.contains("maxTTL"), "{reply}");
     }
     assert!(client.ask(&["PTTL", "k"]).await.number() <= 60_000);
 }

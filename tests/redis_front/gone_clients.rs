@@ -15,7 +15,7 @@ use crate::{
 
 const TRIES_MAX: usize = 10;
 
-/// Whether the server has the lock of `k`, whatever the front knows.
+/// Whether the server has the lock of `k`, independent of the front.
 async fn server_has_it(stage: &Stage) -> bool {
     match &stage.server {
         Server::None => unreachable!("memory always answers"),
@@ -33,7 +33,7 @@ async fn server_has_it(stage: &Stage) -> bool {
 async fn a_lock_of_a_client_that_has_gone_is_released(backend: Backend) {
     let stage = Stage::on(backend).await;
     let mut client = stage.client().await;
-    // The lock is taken, and nobody knows. etcd needs one call for it only if a lease of an
+    // The lock is taken without an answer. On etcd, that is one call only if a lease of an
     // earlier lock is free.
     for _ in 0..TRIES_MAX {
         stage.proxy().set(Conduct { replies: Flow::Stall, ..Conduct::default() });

@@ -1,4 +1,4 @@
-//! What clients say before they use locks.
+//! The commands of clients before they use locks.
 
 use crate::{
     client::{Client, NULL, Value, bulk, int, ok},
@@ -12,13 +12,13 @@ async fn client() -> (Stage, Client) {
     (stage, client)
 }
 
-/// The SHA-1 of a text that is nowhere.
+/// The SHA-1 of no known text.
 const NOWHERE: &str = "0123456789012345678901234567890123456789";
 
 #[tokio::test]
-async fn hello_tells_a_server_that_clients_accept() {
+async fn hello_describes_a_server_that_clients_accept() {
     let (_stage, mut client) = client().await;
-    let Value::Map(told) = client.ask(&["HELLO", "3"]).await else { panic!("no map") };
+    let Value::Map(reply) = client.ask(&["HELLO", "3"]).await else { panic!("no map") };
     for (name, value) in [
         ("server", bulk("redis")),
         ("version", bulk("7.2.4")),
@@ -27,7 +27,7 @@ async fn hello_tells_a_server_that_clients_accept() {
         ("role", bulk("master")),
         ("modules", Value::Array(Vec::new())),
     ] {
-        assert!(told.contains(&(bulk(name), value)), "{name}: {told:?}");
+        assert!(reply.contains(&(bulk(name), value)), "{name}: {reply:?}");
     }
 }
 
@@ -35,8 +35,8 @@ async fn hello_tells_a_server_that_clients_accept() {
 async fn hello_of_another_protocol_is_refused_and_changes_nothing() {
     let (_stage, mut client) = client().await;
     for other in ["4", "1", "x", "03"] {
-        let told = client.ask(&["HELLO", other, "SETNAME", "x"]).await.error();
-        assert_eq!(told, "NOPROTO unsupported protocol version");
+        let reply = client.ask(&["HELLO", other, "SETNAME", "x"]).await.error();
+        assert_eq!(reply, "NOPROTO unsupported protocol version");
     }
     assert_eq!(client.ask_raw(&["CLIENT", "GETNAME"]).await, "$-1\r\n");
 }
@@ -62,8 +62,8 @@ async fn there_is_one_database() {
     let (_stage, mut client) = client().await;
     assert_eq!(client.ask(&["SELECT", "0"]).await, ok());
     for other in ["1", "-1", "15"] {
-        let told = client.ask(&["SELECT", other]).await.error();
-        assert!(told.starts_with("ERR DB index is out of range"), "{told}");
+        let reply = client.ask(&["SELECT", other]).await.error();
+        assert!(reply.starts_with("ERR DB index is out of range"), "{reply}");
     }
 }
 
@@ -88,15 +88,15 @@ async fn a_name_is_kept_and_may_be_taken_back() {
 async fn a_name_is_of_plain_ascii_and_has_250_bytes_at_most() {
     let (_stage, mut client) = client().await;
     for wrong in ["a b", "a\n", "é", &"x".repeat(251)] {
-        let told = client.ask(&["CLIENT", "SETNAME", wrong]).await.error();
-        assert!(told.contains("a client's name has at most 250 bytes"), "{told}");
+        let reply = client.ask(&["CLIENT", "SETNAME", wrong]).await.error();
+        assert!(reply.contains("a client's name has at most 250 bytes"), "{reply}");
     }
     assert_eq!(client.ask(&["CLIENT", "GETNAME"]).await, NULL);
     assert_eq!(client.ask(&["CLIENT", "SETNAME", &"x".repeat(250)]).await, ok());
 }
 
 #[tokio::test]
-async fn a_client_may_tell_its_library() {
+async fn a_client_may_name_its_library() {
     let (_stage, mut client) = client().await;
     for words in [["LIB-NAME", "go-redis"], ["LIB-VER", "9.1"]] {
         assert_eq!(client.ask(&["CLIENT", "SETINFO", words[0], words[1]]).await, ok());
@@ -107,12 +107,12 @@ async fn a_client_may_tell_its_library() {
 async fn notifications_of_maintenance_are_an_unknown_subcommand_as_in_redis_7() {
     let (_stage, mut client) = client().await;
     let words = ["CLIENT", "MAINT_NOTIFICATIONS", "on", "moving-endpoint-type", "internal-ip"];
-    let told = client.ask(&words).await.error();
-    assert!(told.starts_with("ERR unknown subcommand 'MAINT_NOTIFICATIONS'"), "{told}");
+    let reply = client.ask(&words).await.error();
+    assert!(reply.starts_with("ERR unknown subcommand 'MAINT_NOTIFICATIONS'"), "{reply}");
 }
 
 #[tokio::test]
-async fn info_tells_the_sections_that_are_asked_for() {
+async fn info_has_the_requested_sections() {
     let (_stage, mut client) = client().await;
     let server = client.ask(&["INFO", "server"]).await.text();
     assert!(server.contains("redis_version:7.2.4\r\n"), "{server}");
@@ -137,8 +137,8 @@ async fn no_command_is_described() {
 async fn a_loaded_script_is_called_by_its_digest() {
     let (stage, mut client) = client().await;
     let digest = client.ask(&["SCRIPT", "LOAD", RELEASE]).await.text();
-    let told = client.ask(&["SCRIPT", "EXISTS", &digest, NOWHERE]).await;
-    assert_eq!(told, Value::Array(vec![int(1), int(0)]));
+    let reply = client.ask(&["SCRIPT", "EXISTS", &digest, NOWHERE]).await;
+    assert_eq!(reply, Value::Array(vec![int(1), int(0)]));
     // Every connection may call it.
     let mut other = stage.client().await;
     assert_eq!(other.ask(&["EVALSHA", &digest, "1", "k", "v"]).await, int(0));
@@ -147,8 +147,8 @@ async fn a_loaded_script_is_called_by_its_digest() {
 #[tokio::test]
 async fn a_script_that_was_not_sent_before_is_asked_for() {
     let (_stage, mut client) = client().await;
-    let told = client.ask(&["EVALSHA", NOWHERE, "1", "k", "v"]).await.error();
-    assert_eq!(told, "NOSCRIPT No matching script. Please use EVAL.");
+    let reply = client.ask(&["EVALSHA", NOWHERE, "1", "k", "v"]).await.error();
+    assert_eq!(reply, "NOSCRIPT No matching script. Please use EVAL.");
 }
 
 #[tokio::test]
@@ -166,9 +166,9 @@ async fn an_unknown_script_is_refused_with_the_number_to_report() {
     for words in
         [&["EVAL", "return 1", "1", "k", "v"] as &[&str], &["SCRIPT", "LOAD", "return 1"]]
     {
-        let told = client.ask(words).await.error();
-        assert!(told.starts_with("ERR leasehold serves locks only: the script "), "{told}");
-        assert!(told.contains("report this number"), "{told}");
+        let reply = client.ask(words).await.error();
+        assert!(reply.starts_with("ERR leasehold serves locks only: the script "), "{reply}");
+        assert!(reply.contains("report this number"), "{reply}");
     }
 }
 
@@ -190,15 +190,15 @@ async fn what_is_not_served_is_refused_by_its_name() {
         &["FCALL", "f", "0"],
         &["SHUTDOWN"],
     ] {
-        let told = client.ask(words).await.error();
+        let reply = client.ask(words).await.error();
         let expected = format!("ERR leasehold serves locks only: {} is not served", words[0]);
-        assert!(told.starts_with(&expected), "{told}");
+        assert!(reply.starts_with(&expected), "{reply}");
     }
     for words in [["CLIENT", "LIST"], ["SCRIPT", "FLUSH"], ["COMMAND", "GETKEYS"]] {
-        let told = client.ask(&words).await.error();
+        let reply = client.ask(&words).await.error();
         let expected =
             format!("ERR leasehold serves locks only: {} {} is not served", words[0], words[1]);
-        assert_eq!(told, expected);
+        assert_eq!(reply, expected);
     }
     assert_eq!(client.ask(&["GET", "k"]).await, bulk("v"));
 }
@@ -206,7 +206,7 @@ async fn what_is_not_served_is_refused_by_its_name() {
 #[tokio::test]
 async fn an_unknown_command_with_line_breaks_is_answered_in_one_line() {
     let (_stage, mut client) = client().await;
-    let told = client.ask_raw(&["A\r\n+OK\r\nB"]).await;
-    assert!(told.contains("is not served"), "{told:?}");
+    let reply = client.ask_raw(&["A\r\n+OK\r\nB"]).await;
+    assert!(reply.contains("is not served"), "{reply:?}");
     assert_eq!(client.ask_raw(&["PING"]).await, "+PONG\r\n");
 }

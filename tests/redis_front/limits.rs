@@ -1,4 +1,4 @@
-//! How much a front takes.
+//! The limits of a front.
 
 use std::process::Command;
 
@@ -36,8 +36,8 @@ async fn a_request_has_at_most_64_kib() {
     let message = "x".repeat(65_000);
     assert_eq!(client.ask(&["ECHO", &message]).await, bulk(&message));
     client.send(&request(&["ECHO", &"x".repeat(65_536)])[..100]).await;
-    let told = client.ended().await;
-    assert!(told.contains("more than 65536 bytes"), "{told}");
+    let reply = client.ended().await;
+    assert!(reply.contains("more than 65536 bytes"), "{reply}");
 }
 
 #[tokio::test]
@@ -59,7 +59,7 @@ fn allow_descriptors(count: usize) {
 async fn a_connection_above_the_limit_is_refused_until_another_one_ends() {
     const LIMIT: usize = 4096;
     // Both ends are in this process, which keeps a reserve for backends, and other tests run
-    // beside this one.
+    // at the same time.
     allow_descriptors(3 * LIMIT);
     let stage = Stage::memory().await;
     let mut all = Vec::new();
@@ -68,8 +68,8 @@ async fn a_connection_above_the_limit_is_refused_until_another_one_ends() {
         assert_eq!(client.ask(&["PING"]).await, Value::Simple("PONG".into()));
         all.push(client);
     }
-    let told = stage.client().await.ended().await;
-    assert_eq!(told, "-ERR max number of clients reached\r\n");
+    let reply = stage.client().await.ended().await;
+    assert_eq!(reply, "-ERR max number of clients reached\r\n");
     assert_eq!(all[0].ask(&["PING"]).await, Value::Simple("PONG".into()));
     drop(all);
     eventually(PATIENCE, "a further connection is served", async || {

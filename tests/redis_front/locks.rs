@@ -83,14 +83,14 @@ async fn a_ttl_is_never_shorter_than_asked(backend: Backend) {
         assert_eq!(client.ask(&["SET", &key, "v", "NX", "PX", &ms]).await, ok());
         let left = client.ask(&["PTTL", &key]).await.number();
         let left = Duration::from_millis(left.try_into().unwrap());
-        // PTTL leaves out parts of a millisecond.
+        // PTTL rounds down to milliseconds.
         let most_left = left + Duration::from_millis(1);
         assert!(most_left + begun.elapsed() >= ttl, "{left:?} of {ttl:?}");
     }
 }
 
 #[tokio::test]
-async fn pttl_tells_the_rounding_of_etcd() {
+async fn pttl_shows_the_rounding_of_etcd() {
     let stage = Stage::on(Backend::Etcd).await;
     let mut client = stage.client().await;
     client.ask(&["SET", "k", "v", "NX", "PX", "125001"]).await;
@@ -113,9 +113,9 @@ async fn a_lock_is_not_deleted_unless_that_is_allowed(backend: Backend) {
     let mut client = stage.client().await;
     client.take("k", "v").await;
     for command in ["DEL", "UNLINK"] {
-        let told = client.ask(&[command, "k"]).await.error();
+        let reply = client.ask(&[command, "k"]).await.error();
         let expected = format!("ERR leasehold serves locks only: {command} would end the lock");
-        assert!(told.starts_with(&expected), "{told}");
+        assert!(reply.starts_with(&expected), "{reply}");
     }
     assert!(client.is_locked("k").await);
 }

@@ -1,4 +1,4 @@
-//! What `GET`, `PTTL` and `EXISTS` tell, on each backend.
+//! The answers of `GET`, `PTTL` and `EXISTS`, on each backend.
 
 use leasehold_lock::{
     Holder, Mode,
@@ -11,16 +11,16 @@ use crate::{
 };
 
 on_each_backend!(
-    of_a_free_key_nothing_is_told,
-    of_a_clients_lock_its_value_is_told,
-    of_a_lock_taken_otherwise_the_public_id_is_told,
-    of_a_shared_lock_a_public_id_is_told,
+    a_free_key_has_no_value,
+    a_clients_lock_is_shown_with_its_value,
+    a_lock_taken_otherwise_is_shown_by_its_public_id,
+    a_shared_lock_is_shown_by_a_public_id,
     a_shared_lock_lasts_as_long_as_its_longest_grant,
     exists_counts_a_key_as_often_as_it_is_named,
     a_list_never_shows_a_value,
 );
 
-async fn of_a_free_key_nothing_is_told(backend: Backend) {
+async fn a_free_key_has_no_value(backend: Backend) {
     let stage = Stage::on(backend).await;
     let mut client = stage.client().await;
     assert_eq!(client.ask(&["GET", "k"]).await, NULL);
@@ -28,7 +28,7 @@ async fn of_a_free_key_nothing_is_told(backend: Backend) {
     assert_eq!(client.ask(&["EXISTS", "k"]).await, int(0));
 }
 
-async fn of_a_clients_lock_its_value_is_told(backend: Backend) {
+async fn a_clients_lock_is_shown_with_its_value(backend: Backend) {
     let stage = Stage::on(backend).await;
     let mut client = stage.client().await;
     client.take("k", "the value").await;
@@ -38,24 +38,24 @@ async fn of_a_clients_lock_its_value_is_told(backend: Backend) {
     assert!((1..=62_000).contains(&left), "{left}");
 }
 
-async fn of_a_lock_taken_otherwise_the_public_id_is_told(backend: Backend) {
+async fn a_lock_taken_otherwise_is_shown_by_its_public_id(backend: Backend) {
     let stage = Stage::on(backend).await;
     let granted = stage.take_otherwise("k", "secret", Mode::Exclusive).await;
     let mut client = stage.client().await;
-    let told = client.ask(&["GET", "k"]).await.text();
-    assert_eq!(told, granted.id.unwrap().to_string());
+    let reply = client.ask(&["GET", "k"]).await.text();
+    assert_eq!(reply, granted.id.unwrap().to_string());
     assert_eq!(client.ask(&["EXISTS", "k"]).await, int(1));
     let left = client.ask(&["PTTL", "k"]).await.number();
     assert!((1..=62_000).contains(&left), "{left}");
 }
 
-async fn of_a_shared_lock_a_public_id_is_told(backend: Backend) {
+async fn a_shared_lock_is_shown_by_a_public_id(backend: Backend) {
     let stage = Stage::on(backend).await;
     let one = stage.take_otherwise("k", "reader-1", Mode::Shared).await;
     let other = stage.take_otherwise("k", "reader-2", Mode::Shared).await;
     let mut client = stage.client().await;
-    let told = client.ask(&["GET", "k"]).await.text();
-    assert!([one.id, other.id].map(|id| id.unwrap().to_string()).contains(&told), "{told}");
+    let reply = client.ask(&["GET", "k"]).await.text();
+    assert!([one.id, other.id].map(|id| id.unwrap().to_string()).contains(&reply), "{reply}");
     assert_eq!(client.ask(&["EXISTS", "k"]).await, int(1));
 }
 
@@ -106,7 +106,7 @@ async fn a_holder_without_a_name_is_shown_by_its_address() {
     assert_eq!(holder.as_str(), format!("redis/{address}"));
 }
 
-/// A key that Dapr's built-in `lock.redis` wrote, say.
+/// A key as Dapr's built-in `lock.redis` writes it, for example.
 async fn with_a_foreign_key(expiry: &[&str]) -> Stage {
     let stage = Stage::on(Backend::Redis).await;
     let Server::Redis(server) = &stage.server else { unreachable!() };
@@ -117,11 +117,11 @@ async fn with_a_foreign_key(expiry: &[&str]) -> Stage {
 }
 
 #[tokio::test]
-async fn of_a_foreign_key_no_value_is_told() {
+async fn the_value_of_a_foreign_key_is_not_shown() {
     let stage = with_a_foreign_key(&["EX", "60"]).await;
     let mut client = stage.client().await;
-    let told = client.ask(&["GET", "k"]).await.text();
-    assert!(!told.is_empty() && !told.contains("secret"), "{told}");
+    let reply = client.ask(&["GET", "k"]).await.text();
+    assert!(!reply.is_empty() && !reply.contains("secret"), "{reply}");
     assert_eq!(client.ask(&["EXISTS", "k"]).await, int(1));
     let left = client.ask(&["PTTL", "k"]).await.number();
     assert!((1..=60_000).contains(&left), "{left}");

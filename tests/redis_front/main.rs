@@ -1,5 +1,5 @@
-//! The Redis front, spoken to as clients of Redis speak to it: in process over memory, Redis and
-//! etcd, and as a command.
+//! The Redis front with clients of Redis: in process over memory, Redis and etcd, and as a
+//! command.
 #![allow(
     clippy::expect_used,
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A store whose server is away.
+//! A store with an unreachable server.
 
 use std::time::Duration;
 
@@ -24,11 +24,11 @@ async fn fails(client: &mut Client) {
         &["GET", "k"],
         &["EVAL", crate::scripts::RELEASE, "1", "k", "v"],
     ] {
-        let told = timeout(SOON, client.ask(words)).await.expect("no answer").error();
+        let reply = timeout(SOON, client.ask(words)).await.expect("no answer").error();
         let is_clear = ["STORE_UNAVAILABLE", "OUTCOME_UNKNOWN"]
             .iter()
-            .any(|reason| told.starts_with(&format!("ERR leasehold: {reason}: ")));
-        assert!(is_clear, "{words:?}: {told}");
+            .any(|reason| reply.starts_with(&format!("ERR leasehold: {reason}: ")));
+        assert!(is_clear, "{words:?}: {reply}");
     }
 }
 

@@ -37,8 +37,8 @@ async fn before_the_password_every_command_is_refused() {
         &["FLUSHALL"],
         &["SET", "k"],
     ] {
-        let told = client.ask(words).await.error();
-        assert_eq!(told, "NOAUTH Authentication required.", "{words:?}");
+        let reply = client.ask(words).await.error();
+        assert_eq!(reply, "NOAUTH Authentication required.", "{words:?}");
     }
 }
 
@@ -59,9 +59,9 @@ async fn auth_takes_the_password_of_the_user_default() {
 #[tokio::test]
 async fn hello_takes_the_password_too() {
     let (_stage, mut client) = client().await;
-    let told =
+    let reply =
         client.ask(&["HELLO", "3", "AUTH", "default", "se cret", "SETNAME", "app"]).await;
-    assert!(matches!(told, Value::Map(_)), "{told:?}");
+    assert!(matches!(reply, Value::Map(_)), "{reply:?}");
     assert_eq!(client.ask(&["CLIENT", "GETNAME"]).await.text(), "app");
 }
 
@@ -84,8 +84,8 @@ async fn a_wrong_password_or_user_is_refused() {
 #[tokio::test]
 async fn hello_without_the_password_changes_nothing() {
     let (_stage, mut client) = client().await;
-    let told = client.ask(&["HELLO", "3"]).await.error();
-    assert!(told.starts_with("NOAUTH HELLO must be called"), "{told}");
+    let reply = client.ask(&["HELLO", "3"]).await.error();
+    assert!(reply.starts_with("NOAUTH HELLO must be called"), "{reply}");
     client.ask(&["AUTH", "se cret"]).await;
     assert_eq!(client.ask_raw(&["GET", "k"]).await, "$-1\r\n", "it speaks RESP2");
 }
@@ -110,8 +110,8 @@ async fn after_a_reset_the_password_is_asked_for_again() {
 async fn a_password_that_nobody_asked_for_is_refused_as_redis_refuses_it() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
-    let told = client.ask(&["AUTH", "x"]).await.error();
-    assert!(told.starts_with("ERR AUTH <password> called without any password"), "{told}");
+    let reply = client.ask(&["AUTH", "x"]).await.error();
+    assert!(reply.starts_with("ERR AUTH <password> called without any password"), "{reply}");
     assert_eq!(client.ask(&["AUTH", "default", "x"]).await, ok());
 }
 

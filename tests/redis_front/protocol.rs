@@ -57,8 +57,8 @@ async fn nothing_is_carried_out_between_multi_and_its_end() {
         let take = request(&["SET", "k", "v", "NX", "PX", "60000"]);
         client.send(&[request(&["MULTI"]), take, request(&[end])].concat()).await;
         for command in ["MULTI", "SET", end] {
-            let told = client.reply().await.error();
-            assert!(told.contains("MULTI") || told.contains(end), "{command}: {told}");
+            let reply = client.reply().await.error();
+            assert!(reply.contains("MULTI") || reply.contains(end), "{command}: {reply}");
         }
         assert!(!client.is_locked("k").await, "{end}");
     }
@@ -113,9 +113,9 @@ async fn what_is_no_request_ends_the_connection_with_an_error() {
     for wrong in ["*x\r\n", "*1\r\n+PING\r\n", "*1\r\n$-1\r\n", "*1\r\n$4\r\nPINGING\r\n"] {
         let mut client = stage.client().await;
         client.send(format!("{wrong}*1\r\n$4\r\nPING\r\n").as_bytes()).await;
-        let told = client.ended().await;
-        assert!(told.starts_with("-ERR Protocol error: "), "{wrong:?}: {told:?}");
-        assert_eq!(told.lines().count(), 1, "{wrong:?}: {told:?}");
+        let reply = client.ended().await;
+        assert!(reply.starts_with("-ERR Protocol error: "), "{wrong:?}: {reply:?}");
+        assert_eq!(reply.lines().count(), 1, "{wrong:?}: {reply:?}");
     }
 }
 
@@ -125,8 +125,8 @@ async fn what_came_before_a_protocol_error_is_answered() {
     let mut client = stage.client().await;
     let pipeline = [request(&["SET", "k", "v", "NX", "PX", "60000"]), b"*1\r\n?".to_vec()];
     client.send(&pipeline.concat()).await;
-    let told = client.ended().await;
-    assert!(told.starts_with("+OK\r\n-ERR Protocol error: "), "{told}");
+    let reply = client.ended().await;
+    assert!(reply.starts_with("+OK\r\n-ERR Protocol error: "), "{reply}");
     assert!(stage.client().await.is_locked("k").await);
 }
 

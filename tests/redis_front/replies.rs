@@ -63,10 +63,10 @@ async fn each_reply_of_a_pipeline_is_in_the_protocol_that_was_spoken_then() {
     let get = request(&["GET", "k"]);
     let pipeline = [&get[..], &request(&["HELLO", "3"]), &get, &request(&["HELLO", "2"]), &get];
     client.send(&[pipeline.concat(), request(&["QUIT"])].concat()).await;
-    let told = client.ended().await;
-    assert!(told.starts_with("$-1\r\n%7\r\n"), "{told}");
-    assert!(told.contains("_\r\n*14\r\n"), "{told}");
-    assert!(told.ends_with("$-1\r\n+OK\r\n"), "{told}");
+    let reply = client.ended().await;
+    assert!(reply.starts_with("$-1\r\n%7\r\n"), "{reply}");
+    assert!(reply.contains("_\r\n*14\r\n"), "{reply}");
+    assert!(reply.ends_with("$-1\r\n+OK\r\n"), "{reply}");
 }
 
 #[tokio::test]

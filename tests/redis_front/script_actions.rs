@@ -1,7 +1,7 @@
-//! What scripts do, on each backend, and how they are called.
+//! The actions of scripts, on each backend, and how scripts are called.
 //!
-//! What a script does is carried out in the same way whatever its text, so each thing that scripts
-//! do is tried on each backend once.
+//! An action does not depend on the text of its script, so each action is tried on each backend
+//! once.
 
 use leasehold_lock::Mode;
 
@@ -22,7 +22,7 @@ on_each_backend!(
     what_is_added_to_the_ttl_many_times_is_not_lost,
     a_script_acquires,
     a_script_renews_or_acquires,
-    a_script_tells_the_ttl,
+    a_script_returns_the_ttl,
 );
 
 async fn a_script_releases(backend: Backend) {
@@ -44,7 +44,8 @@ async fn a_script_adds_to_the_ttl(backend: Backend) {
     assert!((1_100_000..=1_260_000).contains(&left), "{left}");
 }
 
-/// On etcd, which tells less than what is left, each addition once lost up to two seconds.
+/// On etcd, which reports less than the remaining TTL, each addition once lost up to two
+/// seconds.
 async fn what_is_added_to_the_ttl_many_times_is_not_lost(backend: Backend) {
     let stage = Stage::on(backend).await;
     let mut client = stage.client().await;
@@ -72,7 +73,7 @@ async fn a_script_renews_or_acquires(backend: Backend) {
     case.holds(backend).await;
 }
 
-async fn a_script_tells_the_ttl(backend: Backend) {
+async fn a_script_returns_the_ttl(backend: Backend) {
     let stage = Stage::on(backend).await;
     let mut client = stage.client().await;
     client.take("k", "v").await;
@@ -81,7 +82,7 @@ async fn a_script_tells_the_ttl(backend: Backend) {
 }
 
 #[tokio::test]
-async fn the_ttl_of_a_lock_that_was_taken_otherwise_is_not_told_to_a_value() {
+async fn a_value_does_not_get_the_ttl_of_a_lock_that_was_taken_otherwise() {
     let stage = Stage::memory().await;
     stage.take_otherwise("k", "secret", Mode::Exclusive).await;
     let mut client = stage.client().await;
@@ -92,8 +93,8 @@ async fn the_ttl_of_a_lock_that_was_taken_otherwise_is_not_told_to_a_value() {
 async fn a_script_takes_one_key() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
-    let told = client.ask(&["EVAL", NODE_REDLOCK_ACQUIRE, "2", "a", "b", "v", "1000"]).await;
-    assert!(told.error().contains("a script with 2 keys; take locks one by one"));
+    let reply = client.ask(&["EVAL", NODE_REDLOCK_ACQUIRE, "2", "a", "b", "v", "1000"]).await;
+    assert!(reply.error().contains("a script with 2 keys; take locks one by one"));
     assert_eq!(client.ask(&["EXISTS", "a", "b"]).await, int(0));
 }
 
@@ -102,10 +103,10 @@ async fn a_script_without_its_arguments_is_refused() {
     let stage = Stage::memory().await;
     let mut client = stage.client().await;
     client.take("k", "v").await;
-    let told = client.eval(RELEASE, "k", &[]).await.error();
-    assert!(told.contains("ARGV[1]"), "{told}");
-    let told = client.eval(RENEW, "k", &["v"]).await.error();
-    assert!(told.contains("ARGV[2]"), "{told}");
-    let told = client.eval(RENEW, "k", &["v", "0"]).await.error();
-    assert!(told.contains("invalid expire time"), "{told}");
+    let reply = client.eval(RELEASE, "k", &[]).await.error();
+    assert!(reply.contains("ARGV[1]"), "{reply}");
+    let reply = client.eval(RENEW, "k", &["v"]).await.error();
+    assert!(reply.contains("ARGV[2]"), "{reply}");
+    let reply = client.eval(RENEW, "k", &["v", "0"]).await.error();
+    assert!(reply.contains("invalid expire time"), "{reply}");
 }

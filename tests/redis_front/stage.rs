@@ -52,7 +52,7 @@ pub enum Server {
     Etcd(EtcdServer),
 }
 
-/// What differs from a front without any options.
+/// The options of a front and its store.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     pub password: Option<&'static str>,
@@ -70,7 +70,7 @@ pub struct Stage {
     pub address: SocketAddr,
     pub store: Store,
     pub server: Server,
-    /// Between the store and its server.
+    /// The proxy between the store and its server.
     pub proxy: Option<Proxy>,
     files: TempDir,
 }
@@ -133,8 +133,8 @@ impl Stage {
         self.files.path().join("front.sock")
     }
 
-    /// Returns once the front has acted on all that was sent to it before: see
-    /// [`Client::settle`].
+    /// Returns once the front has processed everything that was sent before:
+    /// see [`Client::settle`].
     pub async fn settled(&self) {
         self.client().await.settle().await;
     }
@@ -155,7 +155,7 @@ impl Stage {
         granted
     }
 
-    /// What anybody may know of a resource.
+    /// The public state of a resource.
     pub async fn look(&self, key: &str) -> Inspected {
         self.store.get(&key.parse().unwrap(), &PageRequest::first(10)).await.unwrap()
     }
@@ -187,7 +187,7 @@ impl Setup {
     }
 }
 
-/// Polls until a command is answered so.
+/// Polls until a command has the expected reply.
 pub async fn becomes(client: &mut Client, words: &[&str], expected: crate::client::Value) {
     eventually(PATIENCE, &format!("{words:?}"), async || {
         let answer = client.ask(words).await;

@@ -15,7 +15,7 @@ use crate::{
     stage::{Backend, Setup, Stage, becomes},
 };
 
-/// Asserts that a command line is refused, with these words.
+/// Asserts that a command line is refused with this text.
 fn is_refused(process: Process, expected: &[&str]) {
     let (status, log) = refused(process);
     assert_eq!(status.code(), Some(64), "{log}");
@@ -61,7 +61,7 @@ fn a_store_that_is_not_there_is_refused_with_those_that_are() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_told_with_its_option() {
+async fn a_port_that_is_taken_is_reported_with_its_option() {
     let first = Binary::memory(&[]).await;
     let address = first.address.to_string();
     let (status, log) = refused(redis_front(first.yaml(), &["--listen", &address]));
@@ -85,8 +85,8 @@ async fn a_front_that_starts_before_its_store_is_there_answers_errors_and_then_s
     server.process.kill();
     let front = Binary::over("redis", &[("redisHost", &server.address())], &[]).await;
     let mut client = front.client().await;
-    let told = client.take("k", "v").await.error();
-    assert!(told.starts_with("ERR leasehold: STORE_UNAVAILABLE: "), "{told}");
+    let reply = client.take("k", "v").await.error();
+    assert!(reply.starts_with("ERR leasehold: STORE_UNAVAILABLE: "), "{reply}");
     assert!(client.ask(&["INFO", "server"]).await.text().contains("redis_version"));
     server.restart();
     becomes(&mut client, &["SET", "k", "v", "NX", "PX", "60000"], ok()).await;

@@ -71,11 +71,12 @@ async fn a_client_with_a_certificate_of_the_authority_is_served() {
     assert_eq!(client.take("k", "v").await, ok());
 }
 
-/// Asserts that a client is not served. With TLS 1.3 it may learn of that with its first reply.
+/// Asserts that a client is not served. With TLS 1.3 it may learn that only with its first
+/// reply.
 async fn is_not_served(stage: &Stage, server: &Tls, own: Option<&Tls>) {
     if let Ok(mut client) = connect(stage, server, own).await {
-        let told = client.try_ask(&["SET", "k", "v", "NX", "PX", "60000"]).await;
-        assert!(told.is_err(), "{told:?}");
+        let reply = client.try_ask(&["SET", "k", "v", "NX", "PX", "60000"]).await;
+        assert!(reply.is_err(), "{reply:?}");
     }
     assert_eq!(stage.look("k").await.lock.grants, []);
 }
@@ -99,8 +100,8 @@ async fn a_client_without_tls_is_not_served() {
     let stage = stage(&Tls::generate(), None).await;
     let mut client = stage.client().await;
     client.send(&request(&["SET", "k", "v", "NX", "PX", "60000"])).await;
-    let told = client.ended().await;
-    assert!(!told.starts_with('+'), "{told:?}");
+    let reply = client.ended().await;
+    assert!(!reply.starts_with('+'), "{reply:?}");
     assert!(stage.look("k").await.lock.grants.is_empty());
 }
 
@@ -111,8 +112,8 @@ async fn the_socket_needs_no_tls() {
     assert_eq!(client.ask(&["PING"]).await, Value::Simple("PONG".into()));
 }
 
-/// A client that closes its connection without saying so over TLS first is like one that closes
-/// it without TLS: it has read its replies.
+/// A client that closes its connection without a TLS close_notify is like one that closes it
+/// without TLS: it has read its replies.
 #[tokio::test]
 async fn a_lock_is_not_found_after_a_close_without_its_notice() {
     let server = Tls::generate();

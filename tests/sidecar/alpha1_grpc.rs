@@ -39,7 +39,7 @@ async fn unlock(dapr: &mut DaprClient<Channel>, resource: &str, owner: &str) -> 
     answer.into_inner().status()
 }
 
-fn told(status: &Status) -> (Code, &str) {
+fn error_of(status: &Status) -> (Code, &str) {
     (status.code(), status.message())
 }
 
@@ -92,22 +92,25 @@ async fn validation_has_daprs_order_words_and_codes() {
     let bad = Code::InvalidArgument;
     for expiry in [0, -1] {
         let error = dapr.try_lock_alpha1(try_request("", "", expiry)).await.unwrap_err();
-        assert_eq!(told(&error), (bad, "ExpiryInSeconds is not positive in lock store mem"));
+        assert_eq!(
+            error_of(&error),
+            (bad, "ExpiryInSeconds is not positive in lock store mem")
+        );
     }
     let error = dapr.try_lock_alpha1(try_request("", "", 1)).await.unwrap_err();
-    assert_eq!(told(&error), (bad, "ResourceId is empty in lock store mem"));
+    assert_eq!(error_of(&error), (bad, "ResourceId is empty in lock store mem"));
     let error = dapr.try_lock_alpha1(try_request("r", "", 1)).await.unwrap_err();
-    assert_eq!(told(&error), (bad, "LockOwner is empty in lock store mem"));
+    assert_eq!(error_of(&error), (bad, "LockOwner is empty in lock store mem"));
     let request = TryLockRequest { store_name: "no".into(), ..try_request("a||b", "o", 1) };
     let error = dapr.try_lock_alpha1(request).await.unwrap_err();
-    assert_eq!(told(&error), (bad, "lock store no not found"));
+    assert_eq!(error_of(&error), (bad, "lock store no not found"));
     let error = dapr.unlock_alpha1(unlock_request("", "")).await.unwrap_err();
-    assert_eq!(told(&error), (bad, "ResourceId is empty in lock store mem"));
+    assert_eq!(error_of(&error), (bad, "ResourceId is empty in lock store mem"));
     let error = dapr.unlock_alpha1(unlock_request("r", "")).await.unwrap_err();
-    assert_eq!(told(&error), (bad, "LockOwner is empty in lock store mem"));
+    assert_eq!(error_of(&error), (bad, "LockOwner is empty in lock store mem"));
     let request = UnlockRequest { store_name: "no".into(), ..unlock_request("r", "o") };
     let error = dapr.unlock_alpha1(request).await.unwrap_err();
-    assert_eq!(told(&error), (bad, "lock store no not found"));
+    assert_eq!(error_of(&error), (bad, "lock store no not found"));
 }
 
 #[tokio::test]
@@ -119,9 +122,9 @@ async fn without_any_store_that_is_said_after_the_expiry() {
     assert_eq!(error.code(), Code::InvalidArgument);
     let none = (Code::FailedPrecondition, "lock store is not configured");
     let error = dapr.try_lock_alpha1(try_request("", "", 1)).await.unwrap_err();
-    assert_eq!(told(&error), none);
+    assert_eq!(error_of(&error), none);
     let error = dapr.unlock_alpha1(unlock_request("", "")).await.unwrap_err();
-    assert_eq!(told(&error), none);
+    assert_eq!(error_of(&error), none);
 }
 
 #[tokio::test]
@@ -131,10 +134,10 @@ async fn a_separator_in_the_resource_is_refused_in_daprs_words() {
     let error = dapr.try_lock_alpha1(try_request("a||b", "o", 1)).await.unwrap_err();
     let why = "input key/keyPrefix 'a||b' can't contain '||'";
     let message = format!("failed to try acquiring lock: {why}");
-    assert_eq!(told(&error), (Code::Internal, &*message));
+    assert_eq!(error_of(&error), (Code::Internal, &*message));
     let error = dapr.unlock_alpha1(unlock_request("a||b", "o")).await.unwrap_err();
     let message = format!("failed to release lock: {why}");
-    assert_eq!(told(&error), (Code::Internal, &*message));
+    assert_eq!(error_of(&error), (Code::Internal, &*message));
 }
 
 #[tokio::test]

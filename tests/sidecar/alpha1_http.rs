@@ -132,9 +132,9 @@ async fn errors_have_daprs_codes_statuses_and_words() {
     for (path, body, status, code, message) in cases {
         let answer = harness.post(path, body.to_string()).await;
         assert_eq!(answer.error(), (status, code.to_owned()), "{path} {body}");
-        let told = answer.json()["message"].as_str().unwrap().to_owned();
-        assert!(told.starts_with(message), "{path} {body}: {told}");
-        assert_eq!(answer.json().as_object().unwrap().len(), 2, "{told}");
+        let text = answer.json()["message"].as_str().unwrap().to_owned();
+        assert!(text.starts_with(message), "{path} {body}: {text}");
+        assert_eq!(answer.json().as_object().unwrap().len(), 2, "{text}");
     }
     let malformed = harness.post(TRY, "{").await;
     assert_eq!(malformed.error(), (400, "ERR_MALFORMED_REQUEST".to_owned()));

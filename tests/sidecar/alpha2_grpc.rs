@@ -88,7 +88,7 @@ async fn a_lock_is_renewed_past_its_ttl() {
 }
 
 #[tokio::test]
-async fn a_forced_lock_is_lost_and_later_calls_are_told() {
+async fn a_forced_lock_is_lost_and_later_calls_get_the_cause() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let granted = lock(&mut client, request("r")).await.unwrap();
@@ -120,7 +120,7 @@ async fn a_lock_forced_elsewhere_is_noticed_at_the_next_renewal() {
     let elsewhere = leasehold_lock::UnlockRequest::force("lock||app||r".parse().unwrap());
     store.store().unlock(elsewhere).await.unwrap();
     eventually("it is noticed", || harness.engine.held() == 0).await;
-    // Had no renewal noticed it, the cause would be another.
+    // If no renewal had noticed it, the cause would be different.
     let lost = unlock(&mut client, "r", &granted.lock_id).await.unwrap_err();
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("forced".into())));
 }
@@ -227,7 +227,7 @@ async fn bad_requests_name_the_field() {
 }
 
 #[tokio::test]
-async fn an_unknown_store_is_told_from_none_at_all() {
+async fn an_unknown_store_is_distinguished_from_none_at_all() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let unknown = LockRequest { store_name: "no".into(), ..request("r") };
@@ -262,7 +262,7 @@ async fn held_locks_have_a_limit() {
     lock(&mut client, request("b")).await.unwrap();
 }
 
-/// daprd takes compressed messages; here they were UNIMPLEMENTED.
+/// daprd accepts compressed messages; here they were once UNIMPLEMENTED.
 #[tokio::test]
 async fn a_compressed_request_is_served() {
     let harness = Harness::start().await;
@@ -271,7 +271,7 @@ async fn a_compressed_request_is_served() {
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();
 }
 
-/// Some kilobytes that become a hundred megabytes.
+/// A few kilobytes that decompress to a hundred megabytes.
 #[tokio::test]
 async fn a_compressed_request_is_no_larger_than_another_may_be() {
     let harness = Harness::start().await;

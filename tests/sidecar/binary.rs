@@ -44,12 +44,12 @@ impl Binary {
         self.process.signal(signal);
     }
 
-    /// What it has logged so far.
+    /// Its log so far.
     pub fn log(&self) -> String {
         self.process.log()
     }
 
-    /// One HTTP/1.1 call whose body is still to be read.
+    /// One HTTP/1.1 call; the body is not read yet.
     pub async fn open(
         &self,
         method: Method,
@@ -79,7 +79,7 @@ pub fn component(yaml: &Path, name: &str, kind: &str, metadata: &str) {
          spec:\n  type: {kind}\n  version: v1\n  metadata: {metadata}\n\
          auth:\n  secretStore: vault\n"
     );
-    // Put in place whole, so that a reload sees all of it or nothing.
+    // Moved into place, so that a reload sees the whole file or nothing.
     let (whole, partial) =
         (yaml.join(format!("{name}.yaml")), yaml.join(format!("{name}.part")));
     fs::write(&partial, text).unwrap();

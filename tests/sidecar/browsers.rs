@@ -1,4 +1,4 @@
-//! Lock calls as pages in a browser would make them.
+//! Lock calls of pages in a browser.
 
 use http::Method;
 use leasehold_proto::locks::{LockRequest, locks_client::LocksClient};
@@ -12,7 +12,7 @@ use crate::harness::{Answer, Harness, STORE, options, reason};
 
 const PAGE: &str = "http://evil.example";
 const ALPHA1: &str = r#"{"resourceId":"r","lockOwner":"o","expiryInSeconds":5}"#;
-/// Every call that a page could do harm with.
+/// Every call with which a page could do harm.
 const CALLS: [(Method, &str, &str); 6] = [
     (Method::POST, "/v1.0-alpha2/lock/mem/r", "{}"),
     (Method::PUT, "/v1.0-alpha2/lock/mem/r", r#"{"lockID":"x"}"#),

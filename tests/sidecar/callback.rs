@@ -1,4 +1,4 @@
-//! The app is told of locks that were lost without a stream.
+//! The app is notified of lost locks that have no stream.
 
 use std::{
     net::SocketAddr,
@@ -44,19 +44,19 @@ use crate::{
     harness::{Harness, STORE, eventually, options},
 };
 
-/// What an app was told, and the token that came with it.
-type Told = Arc<Mutex<Vec<(Option<String>, Value)>>>;
+/// The notices to an app, each with its token.
+type Notices = Arc<Mutex<Vec<(Option<String>, Value)>>>;
 
-/// An app that is gone with the test.
+/// An app that stops with the test.
 struct App {
     address: SocketAddr,
     protocol: AppProtocol,
-    told: Told,
+    notices: Notices,
     task: AbortHandle,
 }
 
 impl App {
-    async fn serve(router: Router, told: Told, protocol: AppProtocol) -> Self {
+    async fn serve(router: Router, notices: Notices, protocol: AppProtocol) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let task = match protocol {
@@ -65,7 +65,7 @@ impl App {
             }
             _ => tokio::spawn(axum::serve(listener, router).into_future()),
         };
-        Self { address, protocol, told, task: task.abort_handle() }
+        Self { address, protocol, notices, task: task.abort_handle() }
     }
 
     fn channel(&self) -> AppChannel {
@@ -74,7 +74,7 @@ impl App {
     }
 }
 
-/// TLS with a certificate that nobody trusts, and for another name.
+/// TLS with an untrusted certificate for another name.
 struct TlsListener {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -115,20 +115,22 @@ impl Drop for App {
     }
 }
 
-/// An HTTP app that gives these answers in turn, and then the last for ever.
-/// The answer 0 is none at all.
+/// An HTTP app that gives these answers in turn, and then repeats the last. The
+/// answer 0 means no answer.
 async fn http_app(answers: &'static [u16]) -> App {
     app_over(AppProtocol::Http, answers).await
 }
 
 async fn app_over(protocol: AppProtocol, answers: &'static [u16]) -> App {
-    let told = Told::default();
-    let record = async move |State(told): State<Told>, headers: HeaderMap, body: String| {
+    let notices = Notices::default();
+    let record = async move |State(notices): State<Notices>,
+                             headers: HeaderMap,
+                             body: String| {
         let answer = {
-            let mut told = told.lock().unwrap();
+            let mut notices = notices.lock().unwrap();
             let token = headers.get("dapr-api-token").map(|t| t.to_str().unwrap().to_owned());
-            told.push((token, serde_json::from_str(&body).unwrap()));
-            answers[(told.len() - 1).min(answers.len() - 1)]
+            notices.push((token, serde_json::from_str(&body).unwrap()));
+            answers[(notices.len() - 1).min(answers.len() - 1)]
         };
         if answer == 0 {
             std::future::pending::<()>().await;
@@ -136,12 +138,12 @@ async fn app_over(protocol: AppProtocol, answers: &'static [u16]) -> App {
         StatusCode::from_u16(answer).unwrap()
     };
     let app =
-        Router::new().route("/leasehold/lock-lost", post(record)).with_state(told.clone());
-    App::serve(app, told, protocol).await
+        Router::new().route("/leasehold/lock-lost", post(record)).with_state(notices.clone());
+    App::serve(app, notices, protocol).await
 }
 
 #[derive(Clone)]
-struct Events(Told);
+struct Events(Notices);
 
 #[tonic::async_trait]
 impl LockEvents for Events {
@@ -149,19 +151,19 @@ impl LockEvents for Events {
         let token =
             request.metadata().get("dapr-api-token").map(|t| t.to_str().unwrap().to_owned());
         let lost = request.into_inner();
-        let told = json!({
+        let notices = json!({
             "storeName": lost.store_name, "resourceID": lost.resource_id,
             "namespace": lost.namespace, "lockID": lost.lock_id, "fencingToken": lost.fencing_token, "cause": lost.cause,
         });
-        self.0.lock().unwrap().push((token, told));
+        self.0.lock().unwrap().push((token, notices));
         Ok(Response::new(()))
     }
 }
 
 async fn grpc_app(protocol: AppProtocol) -> App {
-    let told = Told::default();
-    let service = LockEventsServer::new(Events(told.clone()));
-    App::serve(Routes::new(service).into_axum_router(), told, protocol).await
+    let notices = Notices::default();
+    let service = LockEventsServer::new(Events(notices.clone()));
+    App::serve(Routes::new(service).into_axum_router(), notices, protocol).await
 }
 
 async fn any_app(protocol: AppProtocol) -> App {
@@ -175,7 +177,7 @@ async fn sidecar_of(app: &App) -> Harness {
     Harness::with(Options { app: Some(app.channel()), ..options() }, Hooks::default()).await
 }
 
-/// Takes a lock that is lost soon. Returns what the app should be told.
+/// Takes a lock that is lost soon. Returns the expected notice.
 async fn lose(harness: &Harness, resource: &str) -> Value {
     lose_in(harness, &[], resource).await
 }
@@ -193,48 +195,48 @@ async fn lose_in(harness: &Harness, namespace: &[&str], resource: &str) -> Value
 }
 
 fn count(app: &App) -> usize {
-    app.told.lock().unwrap().len()
+    app.notices.lock().unwrap().len()
 }
 
 #[tokio::test]
-async fn an_app_is_told_over_its_own_protocol_with_its_token() {
+async fn an_app_is_notified_over_its_own_protocol_with_its_token() {
     for protocol in [AppProtocol::Http, AppProtocol::H2c, AppProtocol::Grpc] {
-        is_told(any_app(protocol).await).await;
+        is_notified(any_app(protocol).await).await;
     }
 }
 
 #[tokio::test]
-async fn an_app_is_told_of_a_lock_by_its_namespace() {
+async fn a_notice_has_the_namespace_of_the_lock() {
     for protocol in [AppProtocol::Http, AppProtocol::Grpc] {
         let app = any_app(protocol).await;
         let harness = sidecar_of(&app).await;
         let lost = lose_in(&harness, &["shop/1", "ü"], "||k%").await;
-        eventually("it is told", || count(&app) == 1).await;
-        assert_eq!(app.told.lock().unwrap()[0].1, lost);
+        eventually("it is notified", || count(&app) == 1).await;
+        assert_eq!(app.notices.lock().unwrap()[0].1, lost);
     }
 }
 
 #[tokio::test]
-async fn an_app_that_speaks_tls_is_told_whatever_its_certificate() {
+async fn an_app_over_tls_is_notified_whatever_its_certificate() {
     for protocol in [AppProtocol::Https, AppProtocol::Grpcs] {
-        is_told(any_app(protocol).await).await;
+        is_notified(any_app(protocol).await).await;
     }
 }
 
-async fn is_told(app: App) {
+async fn is_notified(app: App) {
     let harness = sidecar_of(&app).await;
     let lost = lose(&harness, "a/b|c").await;
-    eventually("it is told", || count(&app) == 1).await;
-    assert_eq!(app.told.lock().unwrap()[0], (Some("app secret".into()), lost));
+    eventually("it is notified", || count(&app) == 1).await;
+    assert_eq!(app.notices.lock().unwrap()[0], (Some("app secret".into()), lost));
 }
 
 #[tokio::test]
 async fn the_health_of_an_app_is_asked_for_over_tls() {
     let healthy = Router::new().route("/healthz", get(StatusCode::OK));
-    let app = App::serve(healthy, Told::default(), AppProtocol::Https).await;
+    let app = App::serve(healthy, Notices::default(), AppProtocol::Https).await;
     HttpProbe::new(&app.channel(), "/healthz").unwrap().probe().await.unwrap();
 
-    // An answer, if only that the app knows no such method.
+    // The app answers, if only with an unknown method.
     let app = grpc_app(AppProtocol::Grpcs).await;
     let why = GrpcProbe::new(&app.channel()).unwrap().probe().await.unwrap_err();
     assert!(why.starts_with("Unimplemented"), "{why}");
@@ -242,17 +244,17 @@ async fn the_health_of_an_app_is_asked_for_over_tls() {
 
 /// Trap: sidecar 16
 #[tokio::test]
-async fn an_app_that_fails_is_told_again_but_not_for_ever() {
+async fn an_app_that_fails_is_notified_again_but_not_for_ever() {
     let app = http_app(&[500, 503, 200]).await;
     let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
-    eventually("it is told", || count(&app) == 3).await;
+    eventually("it is notified", || count(&app) == 3).await;
 
     let app = http_app(&[500]).await;
     let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
     eventually("it is tried", || count(&app) == 3).await;
-    // Longer than the pause before another try would be.
+    // Longer than the pause before another try.
     sleep(Duration::from_secs(2)).await;
     assert_eq!(count(&app), 3);
 }
@@ -262,8 +264,8 @@ async fn an_app_without_the_route_is_asked_once() {
     let app = http_app(&[404]).await;
     let harness = sidecar_of(&app).await;
     lose(&harness, "r").await;
-    eventually("it is told", || count(&app) == 1).await;
-    // Longer than the pause before another try would be.
+    eventually("it is notified", || count(&app) == 1).await;
+    // Longer than the pause before another try.
     sleep(Duration::from_secs(1)).await;
     assert_eq!(count(&app), 1);
 }
@@ -276,11 +278,14 @@ async fn an_app_that_hangs_holds_up_nothing() {
     for lock in 0..100 {
         lose(&harness, &format!("r{lock}")).await;
     }
-    eventually("some are told", || count(&app) > 0).await;
-    let told = count(&app);
+    eventually("some notices arrive", || count(&app) > 0).await;
+    let notices = count(&app);
     // Each of at most 64 calls under way may give up after 5 s and make room for another.
     let rounds = 1 + start.elapsed().as_secs() / 5;
-    assert!(told <= 64 * usize::try_from(rounds).unwrap(), "{told} calls in {rounds} rounds");
+    assert!(
+        notices <= 64 * usize::try_from(rounds).unwrap(),
+        "{notices} calls in {rounds} rounds"
+    );
     let granted = harness.locks().await.lock(request("other")).await.unwrap().into_inner();
     assert!(!granted.lock_id.is_empty());
 }

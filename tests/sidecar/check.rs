@@ -1,4 +1,4 @@
-//! CheckLocks: for how long the app may believe in its locks.
+//! CheckLocks: how long the app's locks are valid.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ async fn why(harness: &Harness, lock: LockRef) -> (String, String) {
     (answer.reason, answer.cause)
 }
 
-fn told(reason: &str, cause: &str) -> (String, String) {
+fn reported(reason: &str, cause: &str) -> (String, String) {
     (reason.into(), cause.into())
 }
 
@@ -72,15 +72,15 @@ async fn the_answers_are_in_the_order_of_the_question() {
 }
 
 #[tokio::test]
-async fn a_lost_lock_is_told_with_its_cause() {
+async fn a_lost_lock_is_reported_with_its_cause() {
     let harness = Harness::start().await;
     let forced = take(&harness, request("a")).await.lock_id;
     harness.locks().await.force_unlock(force_request("a")).await.unwrap();
-    assert_eq!(why(&harness, named("a", &forced)).await, told("LOCK_LOST", "forced"));
+    assert_eq!(why(&harness, named("a", &forced)).await, reported("LOCK_LOST", "forced"));
     let short = LockRequest { ttl: ttl(200), no_renewal: true, ..request("b") };
     let expired = take(&harness, short).await.lock_id;
     eventually("it expired", || harness.engine.held() == 0).await;
-    assert_eq!(why(&harness, named("b", &expired)).await, told("LOCK_LOST", "expired"));
+    assert_eq!(why(&harness, named("b", &expired)).await, reported("LOCK_LOST", "expired"));
 }
 
 #[tokio::test]
@@ -93,14 +93,14 @@ async fn what_this_sidecar_does_not_hold_it_does_not_judge() {
         expiry_in_seconds: 30,
     };
     harness.dapr().await.try_lock_alpha1(attempt).await.unwrap();
-    assert_eq!(why(&harness, named("r", "me")).await, told("NOT_HELD_HERE", ""));
+    assert_eq!(why(&harness, named("r", "me")).await, reported("NOT_HELD_HERE", ""));
 }
 
 #[tokio::test]
-async fn a_store_that_is_not_there_is_told_from_a_lock_that_is_not() {
+async fn an_unknown_store_is_distinguished_from_an_unknown_lock() {
     let harness = Harness::start().await;
     let lock = LockRef { store_name: "no".into(), ..named("r", "id") };
-    assert_eq!(why(&harness, lock).await, told("STORE_NOT_FOUND", ""));
+    assert_eq!(why(&harness, lock).await, reported("STORE_NOT_FOUND", ""));
 }
 
 #[tokio::test]

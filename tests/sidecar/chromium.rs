@@ -29,10 +29,10 @@ const BROWSER_PATIENCE: Duration = Duration::from_secs(120);
 /// A name that the browser resolves to this machine.
 const EVIL: &str = "evil.example";
 
-/// What a page tells: the answer to each of its attempts.
+/// The report of a page: the answer to each of its attempts.
 type Results = BTreeMap<String, String>;
 
-/// What each page begins with. `attempt` notes the status and the body of an
+/// The beginning of each page. `attempt` records the status and the body of an
 /// answer, as far as the browser shows them to the page.
 const PRELUDE: &str = r#"<!doctype html><title>page</title><body><script>
 const results = {};
@@ -46,10 +46,10 @@ async function attempt(name, run) {
     results[name] = "unreadable";
   }
 }
-const tell = () => fetch("/told", { method: "POST", body: JSON.stringify(results) });
+const report = () => fetch("/report", { method: "POST", body: JSON.stringify(results) });
 "#;
 
-/// All that a page can send to a lock of another's, each for a lock of its own.
+/// Every request that a page can send to another origin, each for a separate lock.
 const ATTACKS: &str = r#"
 const url = (name) => `${TARGET}/v1.0-alpha2/lock/locks/${name}`;
 const body = '{"immediate":true,"ttl":"60s"}';
@@ -83,7 +83,7 @@ const json = { "content-type": "application/json" };
     body: '{"resourceId":"alpha1","lockOwner":"page","expiryInSeconds":60}',
   }));
   await attempt("force", () => fetch(url("victim"), { method: "DELETE", body: '{"force":true}' }));
-  await tell();
+  await report();
 })();
 </script>"#;
 
@@ -91,10 +91,10 @@ const json = { "content-type": "application/json" };
 const ATTACKED: [&str; 7] =
     ["beacon", "simple", "no-cors", "preflight", "stream", "form", "alpha1"];
 
-/// A web site on a port of its own, with one page, which tells what it found out.
+/// A web site on its own port, with one page, which reports its results.
 struct Site {
     address: SocketAddr,
-    told: mpsc::Receiver<Results>,
+    reported: mpsc::Receiver<Results>,
     _server: AbortOnDropHandle<()>,
 }
 
@@ -102,25 +102,25 @@ impl Site {
     /// Serves a page that attacks `target`.
     async fn serve(target: &str) -> Self {
         let page = format!("{PRELUDE}const TARGET = {target:?};{ATTACKS}");
-        let (tell, told) = mpsc::channel(1);
-        let told_by_page = move |body: Bytes| async move {
-            let _ = tell.send(serde_json::from_slice(&body).unwrap()).await;
+        let (sender, reported) = mpsc::channel(1);
+        let from_page = move |body: Bytes| async move {
+            let _ = sender.send(serde_json::from_slice(&body).unwrap()).await;
             StatusCode::NO_CONTENT
         };
         let router = Router::new()
             .route("/page", get(|| async { Html(page) }))
-            .route("/told", post(told_by_page));
+            .route("/report", post(from_page));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let server = tokio::spawn(async { axum::serve(listener, router).await.unwrap() });
-        Self { address, told, _server: AbortOnDropHandle::new(server) }
+        Self { address, reported, _server: AbortOnDropHandle::new(server) }
     }
 }
 
 /// A Chromium with a new profile, killed with its helper processes when dropped.
 struct Browser {
     child: Child,
-    /// All that it writes.
+    /// The folder of its files.
     folder: PathBuf,
 }
 
@@ -190,10 +190,10 @@ async fn a_page_of_another_site_takes_no_lock() {
     assert_eq!(try_lock(&sidecar, "victim").await, 200);
     let mut site = Site::serve(&format!("http://{}", sidecar.http)).await;
     let browser = Browser::open(&format!("http://{EVIL}:{}/page", site.address.port()));
-    let Ok(told) = timeout(BROWSER_PATIENCE, site.told.recv()).await else {
-        panic!("the page told nothing; Chromium's log:\n{}", browser.log())
+    let Ok(reported) = timeout(BROWSER_PATIENCE, site.reported.recv()).await else {
+        panic!("the page reported nothing; Chromium's log:\n{}", browser.log())
     };
-    let results = told.unwrap();
+    let results = reported.unwrap();
     for resource in ATTACKED {
         assert!(results.contains_key(resource), "{resource} was not tried: {results:#?}");
         assert_eq!(try_lock(&sidecar, resource).await, 200, "{resource}: {results:#?}");

@@ -33,7 +33,7 @@ async fn contend(mut locks: LocksClient<Channel>) -> usize {
             resource_id: "r".into(),
             ..Default::default()
         });
-        // The client ends the call by itself then, as every gRPC client does.
+        // Then the client ends the call by itself, as every gRPC client does.
         request.set_timeout(GIVES_UP_AFTER);
         let Ok(grant) = locks.lock(request).await else {
             refused += 1;
@@ -48,17 +48,17 @@ async fn contend(mut locks: LocksClient<Channel>) -> usize {
         };
         match locks.unlock(unlock).await {
             Ok(_) => {}
-            // It was longer on its way than a lock may be held here.
+            // It took longer than the limit of holding a lock here.
             Err(lost) => assert_eq!(lost.code(), Code::Aborted, "{lost:?}"),
         }
     }
     refused
 }
 
-/// A grant whose answer came as its caller gave up was renewed for ever: within
-/// 2.4 s there was one. Answers come a while before the deadline now, and what a
-/// caller misses nevertheless ends with the greatest time to hold a lock.
-/// Trap: sidecar 49
+/// A grant whose answer came as its caller gave up was once renewed for ever:
+/// there was one within 2.4 s. Answers now come before the deadline with a
+/// margin, and a grant that its caller misses nevertheless ends with the limit
+/// of holding a lock. Trap: sidecar 49
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_is_left_when_its_callers_gave_up() {
     let yaml = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What surrounds the lock calls: health, metadata, the token, other calls.
+//! The calls beside lock calls: health, metadata, the token, other calls.
 
 use http::Method;
 use leasehold_proto::{dapr::GetMetadataRequest, locks::LockRequest};
@@ -88,7 +88,7 @@ async fn other_calls_say_that_no_daprd_is_configured() {
 }
 
 #[tokio::test]
-async fn a_wrong_method_is_told_with_those_that_there_are() {
+async fn a_wrong_method_is_answered_with_the_allowed_ones() {
     let harness = Harness::start().await;
     for (method, path, allowed) in [
         (Method::PATCH, "/v1.0-alpha2/lock/mem/a/b", &["GET", "POST", "PUT", "DELETE"][..]),
@@ -99,10 +99,10 @@ async fn a_wrong_method_is_told_with_those_that_there_are() {
     ] {
         let answer = harness.call(method, path, "").await;
         assert_eq!(answer.error(), (405, "ERR_METHOD_NOT_ALLOWED".into()), "{path}");
-        let told = answer.headers["allow"].to_str().unwrap();
+        let header = answer.headers["allow"].to_str().unwrap();
         let message = answer.json()["message"].as_str().unwrap().to_owned();
         for method in allowed {
-            assert!(told.contains(method) && message.contains(method), "{told}: {message}");
+            assert!(header.contains(method) && message.contains(method), "{header}: {message}");
         }
     }
 }
@@ -220,7 +220,7 @@ async fn unix_sockets_are_served_and_removed() {
     assert!(start().await.is_ok(), "a dead one is replaced");
 }
 
-/// daprd takes as many as fit into its buffer; here more than 100 were refused.
+/// daprd accepts as many as fit into its buffer; here more than 100 were once refused.
 #[tokio::test]
 async fn hundreds_of_headers_are_taken() {
     let harness = Harness::start().await;

@@ -34,7 +34,7 @@ struct Reporting {
     harness: Harness,
     /// What the app reports from now on.
     reports: Arc<Mutex<Vec<Value>>>,
-    /// How often the app was asked.
+    /// How often the app was probed.
     asked: Arc<Mutex<u32>>,
     app: AbortHandle,
 }
@@ -49,10 +49,10 @@ impl Reporting {
     async fn start() -> Self {
         let reports = Arc::<Mutex<Vec<Value>>>::default();
         let asked = Arc::<Mutex<u32>>::default();
-        let (told, count) = (reports.clone(), asked.clone());
+        let (reported, count) = (reports.clone(), asked.clone());
         let answer = async move || {
             *count.lock().unwrap() += 1;
-            Json(json!({ "status": "UP", "details": { "lock": *told.lock().unwrap() } }))
+            Json(json!({ "status": "UP", "details": { "lock": *reported.lock().unwrap() } }))
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -74,7 +74,7 @@ impl Reporting {
         *self.reports.lock().unwrap() = vec![lock];
     }
 
-    /// Waits until the app was asked some more times, and its answers were acted on.
+    /// Waits until the app was probed some more times, and its answers were processed.
     async fn some_probes(&self) {
         let before = *self.asked.lock().unwrap();
         eventually("the app is asked", || *self.asked.lock().unwrap() >= before + 4).await;
@@ -178,7 +178,7 @@ async fn an_old_report_does_not_end_a_later_lock_of_the_same_owner() {
     assert!(reporting.try_lock("me").await > token);
     reporting.some_probes().await;
     assert!(reporting.is_held(), "the report is repeated");
-    // A report that was not made before is compared too.
+    // A changed report is compared too.
     reporting.report(with_token("me", token + 1));
     reporting.some_probes().await;
     assert!(reporting.is_held());

@@ -1,4 +1,4 @@
-//! A sidecar in this process, and what speaks to it.
+//! A sidecar in this process, and its clients.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -30,10 +30,10 @@ use tonic::{
 };
 use tonic_types::StatusExt as _;
 
-/// How long anything here may take at most.
+/// The time limit of every step of a test.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 pub const APP: &str = "app";
-/// What others are shown as the holder.
+/// The holder that is shown.
 pub const HOLDER: &str = "app/pod-1";
 pub const STORE: &str = "mem";
 
@@ -48,7 +48,7 @@ pub struct Harness {
     client: Client<HttpConnector, Body>,
 }
 
-/// What an HTTP call answered.
+/// The answer of an HTTP call.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -168,7 +168,7 @@ impl Harness {
         Answer::read(self.open(method, path, headers, body).await).await
     }
 
-    /// One HTTP/1.1 call whose body is still to be read.
+    /// One HTTP/1.1 call; the body is not read yet.
     pub async fn open(
         &self,
         method: Method,
@@ -189,7 +189,7 @@ impl Harness {
     }
 }
 
-/// Polls until it holds.
+/// Polls until the condition is true.
 pub async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !holds() {

@@ -130,7 +130,7 @@ async fn a_lock_that_fails_does_not_end_the_stream() {
 }
 
 #[tokio::test]
-async fn a_lost_lock_is_told_with_its_cause() {
+async fn a_lost_lock_is_reported_with_its_cause() {
     let harness = Harness::start().await;
     let lock_id = take(&harness, LockRequest { ttl: ttl(200), ..request("r") }).await;
     eventually("it expired", || harness.engine.held() == 0).await;
@@ -176,8 +176,8 @@ async fn closing_the_stream_changes_no_lock() {
     harness.locks().await.unlock(unlock_request("r", &lock_id)).await.unwrap();
 }
 
-/// Other requests must have come whole within 10 s. The sockets are real and so is the
-/// server's clock, so that this time has to pass.
+/// Other requests must be complete within 10 s. The sockets and the server's clock are
+/// real, so this time has to pass.
 #[tokio::test]
 async fn a_stream_may_be_silent_for_long() {
     let harness = Harness::start().await;

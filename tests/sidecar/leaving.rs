@@ -1,4 +1,4 @@
-//! A client that goes away is noticed, whatever else it has sent.
+//! A client that goes away is noticed, even if it has sent more bytes.
 
 use std::path::PathBuf;
 
@@ -20,15 +20,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{APP, PATIENCE, STORE, memory_with, options};
 
-/// What a client may have sent behind its request, which nobody reads before
-/// the request is answered.
+/// Bytes that a client may have sent after its request, which are not read
+/// before the request is answered.
 const STRAY: [&str; 3] = ["\r\n", "x", "GET /v1.0/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"];
 
 trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
-/// A sidecar over a store that lets one wait for each resource, so that a
-/// second waiter is told whether there is a first.
+/// A sidecar over a store that allows one waiter for each resource, so that a
+/// second waiter learns whether there is a first.
 struct Served {
     place: Place,
     served: AbortHandle,
@@ -66,16 +66,16 @@ impl Served {
         }
     }
 
-    /// One call on a connection of its own; the answer's status.
+    /// One call on a new connection; returns the answer's status.
     async fn call(&self, body: &str) -> u16 {
         let mut wire = self.connect().await;
         wire.write_all(request("connection: close", body).as_bytes()).await.unwrap();
-        let mut told = String::new();
-        timeout(PATIENCE, wire.read_to_string(&mut told)).await.unwrap().unwrap();
-        told.split(' ').nth(1).unwrap().parse().unwrap()
+        let mut received = String::new();
+        timeout(PATIENCE, wire.read_to_string(&mut received)).await.unwrap().unwrap();
+        received.split(' ').nth(1).unwrap().parse().unwrap()
     }
 
-    /// Polls until the answer to this call is this one.
+    /// Polls until the call has this answer.
     async fn answers(&self, body: &str, status: u16) {
         let give_up = Instant::now() + PATIENCE;
         loop {
@@ -107,16 +107,16 @@ fn request(header: &str, body: &str) -> String {
     )
 }
 
-async fn read_until(wire: &mut dyn Wire, told: &mut String, part: &str) {
+async fn read_until(wire: &mut dyn Wire, received: &mut String, part: &str) {
     let reading = async {
-        while !told.contains(part) {
+        while !received.contains(part) {
             let mut bytes = [0; 1024];
             let count = wire.read(&mut bytes).await.unwrap();
-            assert!(count > 0, "closed after {told}");
-            told.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
+            assert!(count > 0, "closed after {received}");
+            received.push_str(std::str::from_utf8(&bytes[..count]).unwrap());
         }
     };
-    timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{part:?} is not told"));
+    timeout(PATIENCE, reading).await.unwrap_or_else(|_| panic!("{part:?} was not received"));
 }
 
 async fn a_waiter_that_leaves_is_noticed(on_unix: bool) {
@@ -167,7 +167,7 @@ async fn a_request_sent_ahead_is_answered_once_the_first_is() {
     let mut client = sidecar.connect().await;
     let ahead = request("accept: application/json", "{}") + STRAY[2];
     client.write_all(ahead.as_bytes()).await.unwrap();
-    let mut told = String::new();
-    read_until(&mut *client, &mut told, "lockID").await;
-    read_until(&mut *client, &mut told, "HTTP/1.1 204").await;
+    let mut received = String::new();
+    read_until(&mut *client, &mut received, "lockID").await;
+    read_until(&mut *client, &mut received, "HTTP/1.1 204").await;
 }

@@ -1,5 +1,5 @@
-//! A lock call never reaches the lock store of the daprd behind, however its
-//! path is written.
+//! A lock call never reaches the lock store of the daprd behind, in any
+//! spelling of its path.
 
 use axum::body::Body;
 use http::{Method, Request, Response};
@@ -10,7 +10,7 @@ use crate::{
     stand_in::{StandIn, send},
 };
 
-/// What daprd takes for a lock call of its own, and what a proxy between could.
+/// Paths that daprd, or a proxy in between, may read as lock calls.
 const SPELLINGS: [&str; 15] = [
     "//v1.0-alpha1/lock/locks",
     "/v1.0-alpha1//lock/locks",
@@ -43,7 +43,8 @@ impl Between {
         let arguments =
             ["--daprd-http-endpoint", &endpoint, "--daprd-grpc-endpoint", &endpoint];
         let sidecar = Binary::start(yaml.path(), &arguments).await;
-        // Whatever reaches it is answered, and so told from a refusal.
+        // The stand-in answers every call, which distinguishes a call that reached it from
+        // a refusal.
         for _ in 0..16 {
             daprd.answer(Response::builder().status(299).body(Body::empty()).unwrap()).await;
         }

@@ -1,5 +1,5 @@
-//! The sidecar over memory, spoken to as an app speaks to it: both APIs, over
-//! both protocols. And the command itself, with what is around it.
+//! The sidecar over memory, with apps as clients: both APIs over both
+//! protocols, and the command itself with daprd and stores.
 #![allow(
     missing_docs,
     unreachable_pub,

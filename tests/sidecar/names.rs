@@ -142,7 +142,7 @@ async fn a_bad_namespace_is_refused_by_its_name() {
     }
 }
 
-/// It would be ignored, and the name without a namespace be locked.
+/// If it were ignored, the name without a namespace would be locked.
 #[tokio::test]
 async fn a_parameter_that_does_not_exist_is_refused() {
     let harness = Harness::start().await;
@@ -189,7 +189,7 @@ async fn alpha1_unlocks_nothing_in_a_namespace() {
 }
 
 #[tokio::test]
-async fn a_lock_in_a_namespace_that_is_lost_is_told_to_later_calls() {
+async fn later_calls_learn_of_a_lost_lock_in_a_namespace() {
     let harness = Harness::start().await;
     let mut locks = harness.locks().await;
     let lock_id = take(&harness, &["a"], "r").await.unwrap().lock_id;

@@ -1,4 +1,4 @@
-//! alpha2's stream over HTTP: one JSON object a line, over HTTP/1.1 and HTTP/2.
+//! alpha2's stream over HTTP: one JSON object on each line, over HTTP/1.1 and HTTP/2.
 
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ async fn an_unlock_ends_it_without_a_further_line() {
 
 /// Trap: sidecar 17
 #[tokio::test]
-async fn a_lost_lock_is_told_with_its_cause() {
+async fn a_lost_lock_is_reported_with_its_cause() {
     let harness = Harness::start().await;
     let mut stream = open(&harness, &json!({ "maxHold": "100ms" })).await;
     line(&mut stream).await.unwrap();
@@ -95,8 +95,8 @@ async fn a_lost_lock_is_told_with_its_cause() {
     assert_eq!(line(&mut stream).await, None);
 }
 
-/// An app that was suspended kept its lock for ever: the system acknowledges for it.
-/// Trap: sidecar 49
+/// A suspended app once kept its lock for ever, because the kernel acknowledges for
+/// it. Trap: sidecar 49
 #[tokio::test]
 async fn over_http_1_the_default_max_hold_ends_it() {
     let max_hold_default = Some(Duration::from_millis(100));

@@ -6,7 +6,7 @@ use http::Method;
 use leasehold_lock::Settings;
 use leasehold_proto::locks::{
     ForceUnlockRequest, LockMode, LockRequest, LockResponse, LockServerStream, UnlockRequest,
-    lock_server_stream::LockServerStream as Told, locks_client::LocksClient,
+    lock_server_stream::LockServerStream as Line, locks_client::LocksClient,
 };
 use leasehold_sidecar::{
     Hooks,
@@ -49,8 +49,8 @@ async fn unlock(client: &mut LocksClient<Channel>, lock_id: &str) -> Result<(), 
 async fn stream(harness: &Harness) -> Streaming<LockServerStream> {
     let mut stream = harness.locks().await.lock_stream(reader()).await.unwrap().into_inner();
     loop {
-        let told = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
-        if let Told::LockAcquired(_) = told.lock_server_stream.unwrap() {
+        let line = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
+        if let Line::LockAcquired(_) = line.lock_server_stream.unwrap() {
             return stream;
         }
     }
@@ -104,7 +104,7 @@ async fn the_end_of_one_stream_releases_its_shared_lock_only() {
 }
 
 #[tokio::test]
-async fn a_force_is_told_to_every_reader() {
+async fn a_force_is_reported_to_every_reader() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let (mut streamed, unary) =
@@ -117,7 +117,7 @@ async fn a_force_is_told_to_every_reader() {
     client.force_unlock(force).await.unwrap();
     let lost = loop {
         match timeout(PATIENCE, streamed.message()).await.unwrap() {
-            Ok(told) => assert!(told.is_some(), "it must end as lost"),
+            Ok(line) => assert!(line.is_some(), "it must end as lost"),
             Err(lost) => break lost,
         }
     };

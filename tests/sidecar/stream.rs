@@ -1,9 +1,9 @@
-//! alpha2's stream over gRPC: its life is the lock's life.
+//! alpha2's stream over gRPC, which lives as long as the lock.
 
 use std::time::Duration;
 
 use leasehold_proto::locks::{
-    LockAcquired, LockRequest, LockServerStream, lock_server_stream::LockServerStream as Told,
+    LockAcquired, LockRequest, LockServerStream, lock_server_stream::LockServerStream as Line,
 };
 use leasehold_sidecar::Hooks;
 use tokio::time::{sleep, timeout};
@@ -16,21 +16,21 @@ use crate::{
 
 pub async fn acquired(stream: &mut Streaming<LockServerStream>) -> LockAcquired {
     loop {
-        let told = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
-        match told.lock_server_stream.unwrap() {
-            Told::LockAcquired(acquired) => return acquired,
-            Told::Ping(_) => {}
+        let line = timeout(PATIENCE, stream.message()).await.unwrap().unwrap().unwrap();
+        match line.lock_server_stream.unwrap() {
+            Line::LockAcquired(acquired) => return acquired,
+            Line::Ping(_) => {}
         }
     }
 }
 
-/// How the stream ends, pings left out.
+/// The end of the stream, without pings.
 pub async fn end(stream: &mut Streaming<LockServerStream>) -> Result<(), Status> {
     loop {
         match timeout(PATIENCE, stream.message()).await.unwrap() {
-            Ok(Some(told)) => assert_eq!(
-                told.lock_server_stream,
-                Some(Told::Ping(leasehold_proto::locks::LockPing {}))
+            Ok(Some(line)) => assert_eq!(
+                line.lock_server_stream,
+                Some(Line::Ping(leasehold_proto::locks::LockPing {}))
             ),
             Ok(None) => return Ok(()),
             Err(status) => return Err(status),
@@ -141,7 +141,7 @@ async fn a_waiting_stream_gets_the_lock_in_its_turn_and_its_deadline_ends_it() {
 }
 
 #[tokio::test]
-async fn a_wait_that_ends_is_told_on_the_stream() {
+async fn the_end_of_a_wait_is_reported_on_the_stream() {
     let harness = Harness::start().await;
     let mut held = open(&harness, request("r")).await;
     acquired(&mut held).await;
@@ -180,9 +180,8 @@ async fn disconnecting_at_any_moment_leaves_nothing_behind() {
     }
 }
 
-/// The first sidecar unlocked it by its lock ID, and a third got it while the second still
-/// held it.
-/// Trap: sidecar 22
+/// The first sidecar once unlocked it by its lock ID, and a third got it while the second
+/// still held it. Trap: sidecar 22
 #[tokio::test]
 async fn the_end_of_a_stream_spares_a_lock_that_a_repeated_request_has_got_at_another_sidecar()
 {
@@ -196,7 +195,7 @@ async fn the_end_of_a_stream_spares_a_lock_that_a_repeated_request_has_got_at_an
     assert_eq!(acquired(&mut second).await.lock_id, lock_id);
     drop(first);
     eventually("the stream has ended", || here.engine.held() == 0).await;
-    // A release would be sent within this time, and no event says that none is.
+    // A release would be sent within this time; there is no event if none is.
     sleep(Duration::from_millis(50)).await;
     assert_eq!(here.memory.records(), 1);
     drop(second);
@@ -213,7 +212,7 @@ async fn a_repeated_request_takes_the_stream_over() {
     assert_eq!(acquired(&mut second).await.lock_id, lock_id);
     end(&mut first).await.unwrap();
     drop(first);
-    // A release would be sent within this time, and no event says that none is.
+    // A release would be sent within this time; there is no event if none is.
     sleep(Duration::from_millis(50)).await;
     assert_eq!(harness.memory.records(), 1, "the first stream's end releases nothing");
     drop(second);

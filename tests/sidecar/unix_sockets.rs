@@ -1,4 +1,4 @@
-//! The sidecar's Unix sockets: whose the file at their path is.
+//! The sidecar's Unix sockets, and the owner of the file at their path.
 
 use std::{
     fs,
@@ -27,8 +27,8 @@ fn place() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// A socket accepts connections before its process knows which file it has made, so that
-/// an answer is waited for.
+/// A socket accepts connections before its process has recorded the file, so an answer
+/// is awaited.
 async fn until_it_answers(path: &Path) {
     let give_up = Instant::now() + PATIENCE;
     while !answers(path) {
@@ -41,12 +41,12 @@ fn answers(path: &Path) -> bool {
     let Ok(mut stream) = UnixStream::connect(path) else { return false };
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = b"GET /v1.0/healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-    let mut told = String::new();
+    let mut received = String::new();
     stream.write_all(request).is_ok()
-        && stream.read_to_string(&mut told).is_ok_and(|_| !told.is_empty())
+        && stream.read_to_string(&mut received).is_ok_and(|_| !received.is_empty())
 }
 
-/// It gives up with exit code 1 and names the path and the flag.
+/// Asserts that it ends with exit code 1 and names the path and the flag.
 fn is_refused(folder: &TempDir, path: &Path) {
     let mut sidecar = sidecar(folder.path());
     assert_eq!(sidecar.exited().code(), Some(1), "{}", sidecar.log());
@@ -115,7 +115,7 @@ async fn the_socket_of_a_successor_is_not_removed() {
     assert!(UnixStream::connect(&path).is_ok());
 }
 
-/// One call on a connection of its own; the answer's status.
+/// One call on a new connection; returns the answer's status.
 fn call(path: &Path, method: &str, body: &str) -> u16 {
     let mut stream = UnixStream::connect(path).unwrap();
     write!(
@@ -125,14 +125,15 @@ fn call(path: &Path, method: &str, body: &str) -> u16 {
         body.len()
     )
     .unwrap();
-    let mut told = String::new();
-    stream.read_to_string(&mut told).unwrap();
-    told.split(' ').nth(1).unwrap().parse().unwrap()
+    let mut received = String::new();
+    stream.read_to_string(&mut received).unwrap();
+    received.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
-/// Over a port the log names the app alone; here the system tells more.
+/// Over a port the log names the app alone; over a Unix socket the system reports the
+/// process.
 #[tokio::test]
-async fn who_unlocked_by_force_is_told_by_its_process() {
+async fn an_unlock_by_force_is_logged_with_its_process() {
     let (folder, path) = place();
     let yaml = tempfile::tempdir().unwrap();
     component(yaml.path(), "locks", "lock.memory", "[]");
@@ -153,7 +154,7 @@ async fn who_unlocked_by_force_is_told_by_its_process() {
     let log = sidecar.whole_log();
     let line = log.lines().find(|line| line.contains("unlocked by force")).unwrap();
     let caller = format!("uid={uid} pid={pid} reason=\"gone\"");
-    for told in [r#"store="locks" resource="r" holder="app/"#, "grant_id=", &caller] {
-        assert!(line.contains(told), "{told} is not in\n{line}");
+    for received in [r#"store="locks" resource="r" holder="app/"#, "grant_id=", &caller] {
+        assert!(line.contains(received), "{received} is not in\n{line}");
     }
 }

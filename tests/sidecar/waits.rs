@@ -22,7 +22,7 @@ async fn a_waiting_lock_is_granted_when_it_is_its_turn() {
     let waiter = tokio::spawn(async move { lock(&mut other, waiting).await });
     waited_for_by(&harness, "r", 1).await;
     let queued = Instant::now();
-    // A time that the answer must tell as waited.
+    // A time that the answer must report as waited.
     sleep(Duration::from_millis(50)).await;
     assert!(!waiter.is_finished());
     let waited_at_least = queued.elapsed();
@@ -39,7 +39,7 @@ async fn a_wait_ends_at_the_calls_deadline() {
     let mut client = harness.locks().await;
     lock(&mut client, request("r")).await.unwrap();
     let mut waiting = Request::new(LockRequest { immediate: false, ..request("r") });
-    // Long enough for the whole margin of 250 ms, on a machine that is busy.
+    // Long enough for the whole margin of 250 ms, even on a busy machine.
     waiting.set_timeout(Duration::from_secs(2));
     let ended = client.lock(waiting).await.unwrap_err();
     assert_eq!(ended.code(), Code::DeadlineExceeded);
@@ -118,8 +118,8 @@ async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
 }
 
 /// An answer that the transport had taken when the caller went away cannot be
-/// told from one that was read: the same request finds its grant again.
-/// Trap: sidecar 10
+/// distinguished from one that was read: the same request finds its grant
+/// again. Trap: sidecar 10
 #[tokio::test]
 async fn cancelling_at_any_moment_leaves_nothing_that_a_repeat_does_not_find() {
     let harness = Harness::start().await;

@@ -1,4 +1,4 @@
-//! What only the command wires together: component YAML and its changes, the
+//! Parts that only the command connects: component YAML and its changes, the
 //! daprd behind, pluggable stores behind their sockets.
 
 use std::{fs, path::Path, time::Duration};
@@ -32,7 +32,7 @@ fn yaml_of_memory() -> TempDir {
     yaml
 }
 
-/// Locks and unlocks until `expected` is what locking answers.
+/// Locks and unlocks until locking has the expected answer.
 async fn until(sidecar: &Binary, expected: impl Fn(&Answer) -> bool) -> Answer {
     let give_up = Instant::now() + PATIENCE;
     loop {
@@ -62,7 +62,7 @@ async fn other_grpc_calls_reach_the_daprd_behind() {
     let answer = Response::builder().header("content-type", "application/grpc");
     daprd.answer(answer.header("x-initial", "i").body(body).unwrap()).await;
 
-    // Daprd's own where one is configured, though served here without.
+    // daprd's own if one is configured, though served here otherwise.
     let path = "/dapr.proto.runtime.v1.Dapr/GetMetadata";
     let call = Request::post(format!("http://{}{path}", sidecar.grpc))
         .header("content-type", "application/grpc")
@@ -81,7 +81,7 @@ async fn other_grpc_calls_reach_the_daprd_behind() {
     assert_eq!(reply.to_bytes(), "reply");
 }
 
-/// Its connections are accepted by the system, and nobody reads them.
+/// The kernel accepts its connections, and nobody reads them.
 #[tokio::test]
 async fn locks_are_renewed_beside_calls_to_a_daprd_that_stands_still() {
     let (daprd, yaml) = (TcpListener::bind("127.0.0.1:0").await.unwrap(), yaml_of_memory());
@@ -159,7 +159,7 @@ async fn a_secret_of_component_yaml_is_asked_of_the_daprd_behind() {
     assert!(!sidecar.log().contains("let-me-in"));
 }
 
-/// The folder of the sockets is found through each variable that says so, and
+/// The folder of the sockets is found through each of its variables, and
 /// through the flag.
 #[tokio::test]
 async fn a_pluggable_store_is_reached_through_its_socket() {
@@ -224,9 +224,8 @@ async fn a_component_that_appears_is_loaded() {
     until(&sidecar, |answer| answer.status == 200 && answer.json()["ttl"] == "33s").await;
 }
 
-/// The store that took the place of the first knew nothing of what the first had granted, and
-/// some callers stayed with the first.
-/// Trap: sidecar 51
+/// The store that replaced the first once knew nothing of the grants of the first, and some
+/// callers stayed with the first. Trap: sidecar 51
 #[tokio::test]
 async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store_that_excludes()
 {
@@ -254,7 +253,7 @@ async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store
     excludes(&format!("spec.metadata.ttl; {apply}")).await;
     component(yaml.path(), "locks", "lock.memory", "[]");
     excludes("component \"locks\" is again as it was loaded").await;
-    // Past the TTL, by the real clock, because the process is real.
+    // Past the TTL on the real clock, because the process is real.
     sleep(Duration::from_millis(1500)).await;
     assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409, "it is renewed");
     let unlock = json!({ "lockID": held.json()["lockID"] }).to_string();
@@ -262,8 +261,8 @@ async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store
     assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.json()["ttl"], "30s");
 }
 
-/// SIGHUP ended the sidecar without a drain. daprd survives it, and reads its
-/// component YAML again.
+/// SIGHUP once ended the sidecar without a drain. daprd reads its component
+/// YAML again on it.
 #[tokio::test]
 async fn sighup_makes_it_read_component_yaml_again() {
     let yaml = yaml_of_memory();
@@ -277,8 +276,8 @@ async fn sighup_makes_it_read_component_yaml_again() {
     assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
 }
 
-/// The flags as the CLI's `getArgs` makes them of `dapr run` without options.
-/// `--app-max-concurrency -1` was refused.
+/// The flags that the CLI's `getArgs` makes for `dapr run` without options.
+/// `--app-max-concurrency -1` was once refused.
 #[tokio::test]
 async fn it_starts_with_the_flags_that_the_cli_passes() {
     let yaml = yaml_of_memory();
@@ -287,7 +286,7 @@ async fn it_starts_with_the_flags_that_the_cli_passes() {
         --log-level info --app-max-concurrency -1 --placement-host-address localhost:50005 \
         --max-body-size 4Mi --read-buffer-size 4Ki";
     let mut flags: Vec<_> = flags.split_whitespace().collect();
-    // --scheduler-host-address, as the CLI 1.18 leaves it after it has asked for the
+    // --scheduler-host-address, as the CLI 1.18 leaves it after its check of the
     // version.
     flags.extend(["", "localhost:50006"]);
     let sidecar = Binary::start(yaml.path(), &flags).await;
@@ -352,8 +351,8 @@ async fn a_component_that_is_added_while_its_backend_is_down_is_tried_again() {
     drop(other);
 }
 
-/// `--log-level debug` said that calls are logged, and none was; nobody could see who
-/// had ended a lock by force.
+/// `--log-level debug` is documented to log calls, but once did not, and it did not
+/// show who had ended a lock by force.
 #[tokio::test]
 async fn calls_and_forced_unlocks_are_logged() {
     let yaml = yaml_of_memory();

@@ -18,9 +18,9 @@ pub fn component(store: &str) -> Component {
     Component::read(&file).unwrap()
 }
 
-/// Runs every case on a process of leasehold, the two-process ones with `second_socket`. A
-/// case that is ignored fails the run. What a store does not promise by design
-/// is named in `not_promised`: its cases are left out, and that is said.
+/// Runs every case on a process of leasehold, the two-process ones with `second_socket`.
+/// An ignored case fails the run. `not_promised` names the features that the store does
+/// not promise by design: their cases are left out, and that is printed.
 pub fn run(
     component: Component,
     leasehold: Leasehold,

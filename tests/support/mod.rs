@@ -1,3 +1,3 @@
-//! What the conformance tests share.
+//! Shared code of the conformance tests.
 
 pub mod conformance;

@@ -7,14 +7,14 @@ use super::*;
 use crate::{harness::HOLDER, stream::acquired};
 
 #[tokio::test]
-async fn a_held_lock_is_told_with_its_holder_and_grant() {
+async fn a_held_lock_is_shown_with_its_holder_and_grant() {
     let harness = Harness::start().await;
     let grant = take(&harness, within(&["a", "b"], "r")).await;
     let asked = GetLockRequest { namespace: segments(&["a", "b"]), ..get_request("r") };
-    let told = inspection(&harness).await.get_lock(asked).await.unwrap().into_inner();
-    let lock = told.lock.unwrap();
+    let shown = inspection(&harness).await.get_lock(asked).await.unwrap().into_inner();
+    let lock = shown.lock.unwrap();
     assert_eq!((lock.resource_id.as_str(), &lock.namespace), ("r", &segments(&["a", "b"])));
-    assert_eq!((lock.grants_total, told.waiters), (1, 0));
+    assert_eq!((lock.grants_total, shown.waiters), (1, 0));
     assert_eq!(lock.grants[0].grant_id, grant.grant_id);
     assert_eq!(lock.grants[0].grant_id.len(), 32);
     assert_eq!(lock.grants[0].holder, HOLDER);
@@ -31,19 +31,19 @@ async fn a_free_name_has_no_grants() {
 }
 
 #[tokio::test]
-async fn a_refused_lock_tells_the_grant_in_its_way() {
+async fn a_refused_lock_shows_the_grant_in_its_way() {
     let harness = Harness::start().await;
     let grant = take(&harness, request("r")).await;
     let since = get(&harness, "r").await.lock.unwrap().grants[0].since.unwrap();
     let refused = lock(&mut harness.locks().await, request("r")).await.unwrap_err();
-    let told = |key| reason(&refused, key).1;
-    assert_eq!(told("grantID"), Some(grant.grant_id));
-    assert_eq!(told("mode").as_deref(), Some("exclusive"));
-    assert_eq!(told("since"), Some(since.to_string()));
+    let shown = |key| reason(&refused, key).1;
+    assert_eq!(shown("grantID"), Some(grant.grant_id));
+    assert_eq!(shown("mode").as_deref(), Some("exclusive"));
+    assert_eq!(shown("since"), Some(since.to_string()));
 }
 
 #[tokio::test]
-async fn a_stream_is_told_its_grant_id() {
+async fn a_stream_gets_its_grant_id() {
     let harness = Harness::start().await;
     let request = LockRequest { immediate: false, ..request("r") };
     let mut stream = harness.locks().await.lock_stream(request).await.unwrap().into_inner();
@@ -53,7 +53,7 @@ async fn a_stream_is_told_its_grant_id() {
 }
 
 #[tokio::test]
-async fn readers_are_told_in_pages() {
+async fn readers_are_listed_in_pages() {
     let harness = Harness::start().await;
     let mut expected = Vec::new();
     for _ in 0..3 {
@@ -61,20 +61,20 @@ async fn readers_are_told_in_pages() {
         expected.push(take(&harness, reader).await.grant_id);
     }
     expected.sort();
-    let (mut client, mut told) = (inspection(&harness).await, Vec::new());
+    let (mut client, mut shown) = (inspection(&harness).await, Vec::new());
     let mut asked = GetLockRequest { page_size: 2, ..get_request("r") };
     loop {
         let page = client.get_lock(asked.clone()).await.unwrap().into_inner();
         let lock = page.lock.unwrap();
         assert_eq!(lock.grants_total, 3);
-        told.extend(lock.grants.into_iter().map(|grant| grant.grant_id));
+        shown.extend(lock.grants.into_iter().map(|grant| grant.grant_id));
         asked.page_token = page.next_page_token;
         if asked.page_token.is_empty() {
             break;
         }
     }
-    told.sort();
-    assert_eq!(told, expected);
+    shown.sort();
+    assert_eq!(shown, expected);
 }
 
 async fn waiters(harness: &Harness, page_token: &str) -> ListWaitersResponse {
@@ -89,7 +89,7 @@ async fn waiters(harness: &Harness, page_token: &str) -> ListWaitersResponse {
 }
 
 #[tokio::test]
-async fn waiters_are_told_in_the_order_of_the_queue() {
+async fn waiters_are_listed_in_the_order_of_the_queue() {
     let harness = Harness::start().await;
     take(&harness, request("r")).await;
     let mut waiting = Vec::new();
@@ -145,24 +145,24 @@ async fn a_list_can_be_of_one_holder() {
 }
 
 #[tokio::test]
-async fn a_list_is_told_in_pages() {
+async fn a_list_has_pages() {
     let harness = Harness::start().await;
     for key in ["a", "b", "c", "d", "e"] {
         take(&harness, request(key)).await;
     }
-    let (mut client, mut told, mut pages) = (inspection(&harness).await, Vec::new(), 0);
+    let (mut client, mut shown, mut pages) = (inspection(&harness).await, Vec::new(), 0);
     let mut asked = ListLocksRequest { page_size: 2, ..list_request(all()) };
     loop {
         let page = client.list_locks(asked.clone()).await.unwrap().into_inner();
         assert!(page.locks.len() <= 2);
-        told.extend(page.locks);
+        shown.extend(page.locks);
         pages += 1;
         asked.page_token = page.next_page_token;
         if asked.page_token.is_empty() {
             break;
         }
     }
-    assert_eq!(names(&told), ["a", "b", "c", "d", "e"]);
+    assert_eq!(names(&shown), ["a", "b", "c", "d", "e"]);
     assert!(pages >= 3);
 }
 
@@ -213,16 +213,16 @@ async fn no_answer_has_a_secret() {
     let asked = LockRequest { request_id: "secret-request".into(), ..request("r") };
     let grant = take(&harness, asked).await;
     let mut client = inspection(&harness).await;
-    let told = [
+    let shown = [
         format!("{:?}", client.get_lock(get_request("r")).await.unwrap()),
         format!("{:?}", client.list_locks(list_request(all())).await.unwrap()),
         format!("{:?}", client.end_locks(end_request("r")).await.unwrap()),
     ];
     let token = grant.fencing_token.to_string();
-    for told in told {
-        assert!(told.contains(&grant.grant_id), "{told}");
+    for shown in shown {
+        assert!(shown.contains(&grant.grant_id), "{shown}");
         for secret in [grant.lock_id.as_str(), "secret-request", &token] {
-            assert!(!told.contains(secret), "{told}");
+            assert!(!shown.contains(secret), "{shown}");
         }
     }
 }

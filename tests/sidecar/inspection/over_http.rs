@@ -29,33 +29,33 @@ fn keys(locks: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn a_lock_is_told_in_the_json_of_the_api() {
+async fn a_lock_is_shown_in_the_json_of_the_api() {
     let harness = Harness::start().await;
     let grant = take(&harness, within(&["a", "b"], "r/s")).await;
-    let told = read(&harness, "lock/mem/r%2Fs?namespace=a&namespace=b").await;
-    assert_eq!(told["resourceID"], "r/s");
-    assert_eq!(told["namespace"], json!(["a", "b"]));
-    assert_eq!((&told["grantsTotal"], &told["waiters"]), (&json!(1), &json!(0)));
-    let told = &told["grants"][0];
-    assert_eq!((&told["grantID"], &told["holder"]), (&json!(grant.grant_id), &json!(HOLDER)));
-    assert_eq!(told["mode"], "exclusive");
-    assert!(told["remaining"].as_str().unwrap().ends_with('s'));
-    assert!(told["since"].as_str().unwrap().ends_with('Z'));
+    let shown = read(&harness, "lock/mem/r%2Fs?namespace=a&namespace=b").await;
+    assert_eq!(shown["resourceID"], "r/s");
+    assert_eq!(shown["namespace"], json!(["a", "b"]));
+    assert_eq!((&shown["grantsTotal"], &shown["waiters"]), (&json!(1), &json!(0)));
+    let shown = &shown["grants"][0];
+    assert_eq!((&shown["grantID"], &shown["holder"]), (&json!(grant.grant_id), &json!(HOLDER)));
+    assert_eq!(shown["mode"], "exclusive");
+    assert!(shown["remaining"].as_str().unwrap().ends_with('s'));
+    assert!(shown["since"].as_str().unwrap().ends_with('Z'));
     let free = read(&harness, "lock/mem/r").await;
     assert_eq!((&free["grants"], &free["grantsTotal"]), (&json!([]), &json!(0)));
 }
 
 #[tokio::test]
-async fn a_grant_is_told_its_id() {
+async fn a_grant_gets_its_id() {
     let harness = Harness::start().await;
     let granted = harness.post("/v1.0-alpha2/lock/mem/r", "{}").await.json();
-    let told = read(&harness, "lock/mem/r").await;
-    assert_eq!(told["grants"][0]["grantID"], granted["grantID"]);
+    let shown = read(&harness, "lock/mem/r").await;
+    assert_eq!(shown["grants"][0]["grantID"], granted["grantID"]);
     assert_eq!(granted["grantID"].as_str().unwrap().len(), 32);
 }
 
 #[tokio::test]
-async fn a_queue_is_told_in_pages() {
+async fn a_queue_is_listed_in_pages() {
     let harness = Harness::start().await;
     take(&harness, request("r")).await;
     let mut waiting = Vec::new();

@@ -17,7 +17,7 @@ async fn an_app_without_an_id_does_not_see_the_locks_of_others() {
 
 /// Trap: sidecar 29
 #[tokio::test]
-async fn a_page_token_does_not_tell_the_names_of_others() {
+async fn a_page_token_does_not_reveal_the_names_of_others() {
     use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
     let harness = two_tenants().await;
     for at in 0..20 {

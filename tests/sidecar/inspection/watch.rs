@@ -23,23 +23,24 @@ async fn next(events: &mut Events) -> Result<LockEvent, Status> {
 
 /// The events up to `synced`.
 async fn synced(events: &mut Events) -> Vec<LockEvent> {
-    let mut told = Vec::new();
+    let mut events_so_far = Vec::new();
     loop {
         let event = next(events).await.unwrap();
         if event.synced {
-            return told;
+            return events_so_far;
         }
-        told.push(event);
+        events_so_far.push(event);
     }
 }
 
 #[tokio::test]
-async fn what_is_held_is_told_and_then_each_change() {
+async fn held_locks_are_reported_and_then_each_change() {
     let harness = Harness::start().await;
     let held = take(&harness, within(&["a"], "r")).await;
     let mut events = watch(&harness, watch_scope(scope(&["a"], false, ""))).await;
-    let told = synced(&mut events).await;
-    let states: Vec<_> = told.iter().map(|event| event.state.clone().unwrap()).collect();
+    let events_so_far = synced(&mut events).await;
+    let states: Vec<_> =
+        events_so_far.iter().map(|event| event.state.clone().unwrap()).collect();
     assert_eq!(names(&states), ["a/r"]);
     assert_eq!(states[0].grants[0].grant_id, held.grant_id);
     take(&harness, request("elsewhere")).await;
@@ -79,7 +80,7 @@ async fn one_resource_can_be_watched() {
 }
 
 #[tokio::test]
-async fn a_watch_tells_nothing_of_other_apps() {
+async fn a_watch_reports_nothing_of_other_apps() {
     let harness = two_tenants().await;
     take(&harness, request("r")).await;
     let asked = WatchLocksRequest { store_name: "none".into(), ..watch_scope(all()) };
@@ -108,11 +109,11 @@ async fn a_watch_has_no_secret() {
     let asked = LockRequest { request_id: "secret-request".into(), ..request("r") };
     let grant = take(&harness, asked).await;
     let mut events = watch(&harness, watch_scope(all())).await;
-    let mut told = format!("{:?}", synced(&mut events).await);
+    let mut events_so_far = format!("{:?}", synced(&mut events).await);
     harness.locks().await.unlock(unlock_request("r", &grant.lock_id)).await.unwrap();
-    told += &format!("{:?}", next(&mut events).await.unwrap());
-    assert_eq!(told.matches(&grant.grant_id).count(), 2, "{told}");
+    events_so_far += &format!("{:?}", next(&mut events).await.unwrap());
+    assert_eq!(events_so_far.matches(&grant.grant_id).count(), 2, "{events_so_far}");
     for secret in [&grant.lock_id, "secret-request", &grant.fencing_token.to_string()] {
-        assert!(!told.contains(secret), "{told}");
+        assert!(!events_so_far.contains(secret), "{events_so_far}");
     }
 }
