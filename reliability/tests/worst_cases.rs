@@ -300,7 +300,8 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
 }
 
 /// The lease that it keeps for reuse has aged meanwhile, though its clock does not show
-/// it. Trap: etcd 32
+/// it.
+/// Trap: etcd 32
 #[tokio::test]
 async fn a_grant_after_the_machine_was_suspended_lives_for_its_ttl() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();

@@ -71,7 +71,8 @@ fn tokens_rise_though_the_clock_stands_still_or_is_set_back() {
     assert_eq!(tokens, [500, 501, 502, 900]);
 }
 
-/// A grant keeps its token. Trap: memory 27
+/// A grant keeps its token.
+/// Trap: memory 27
 #[test]
 fn a_hundred_renewals_leave_the_token_as_it_was() {
     let (mut table, mut now) = (table(), Instant::now());

@@ -226,7 +226,8 @@ mod tests {
     }
 
     /// Otherwise there could be two holders: the caller may read an answer whose
-    /// grant is released. Trap: net 10
+    /// grant is released.
+    /// Trap: net 10
     #[tokio::test(start_paused = true)]
     async fn a_grant_is_held_if_and_only_if_its_answer_may_be_written() {
         for (late, held) in [(LATE_MAX / 2, true), (LATE_MAX, false)] {

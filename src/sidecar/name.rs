@@ -284,7 +284,8 @@ mod tests {
     }
 
     proptest! {
-        /// So no two names have the same encoding. Trap: sidecar 29
+        /// So no two names have the same encoding.
+        /// Trap: sidecar 29
         #[test]
         fn a_name_is_decoded_to_what_it_was_made_of(segments in segments(), key in key()) {
             let Some(name) = made(&segments, &key) else { return Ok(()) };

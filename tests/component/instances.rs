@@ -106,7 +106,8 @@ async fn a_wait_in_flight_is_granted_after_an_init_with_other_metadata() {
 }
 
 /// A memory store once began empty after it, so that a held lock got a second
-/// holder. Trap: memory 51, component 51
+/// holder.
+/// Trap: memory 51, component 51
 #[tokio::test]
 async fn a_held_lock_stays_held_after_an_init_with_other_metadata() {
     let (_leasehold, client) = memory().await;

@@ -58,7 +58,8 @@ async fn contend(mut locks: LocksClient<Channel>) -> usize {
 /// A grant whose answer came as its caller gave up was once renewed for ever:
 /// there was one within 2.4 s. Answers now come before the deadline with a
 /// margin, and a grant that its caller misses nevertheless ends with the limit
-/// of holding a lock. Trap: sidecar 49
+/// of holding a lock.
+/// Trap: sidecar 49
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_lock_is_left_when_its_callers_gave_up() {
     let yaml = tempfile::tempdir().unwrap();

@@ -96,7 +96,8 @@ async fn a_lost_lock_is_reported_with_its_cause() {
 }
 
 /// A suspended app once kept its lock for ever, because the kernel acknowledges for
-/// it. Trap: sidecar 49
+/// it.
+/// Trap: sidecar 49
 #[tokio::test]
 async fn over_http_1_the_default_max_hold_ends_it() {
     let max_hold_default = Some(Duration::from_millis(100));

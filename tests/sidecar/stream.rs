@@ -181,7 +181,8 @@ async fn disconnecting_at_any_moment_leaves_nothing_behind() {
 }
 
 /// The first sidecar once unlocked it by its lock ID, and a third got it while the second
-/// still held it. Trap: sidecar 22
+/// still held it.
+/// Trap: sidecar 22
 #[tokio::test]
 async fn the_end_of_a_stream_spares_a_lock_that_a_repeated_request_has_got_at_another_sidecar()
 {

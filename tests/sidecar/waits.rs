@@ -119,7 +119,8 @@ async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
 
 /// An answer that the transport had taken when the caller went away cannot be
 /// distinguished from one that was read: the same request finds its grant
-/// again. Trap: sidecar 10
+/// again.
+/// Trap: sidecar 10
 #[tokio::test]
 async fn cancelling_at_any_moment_leaves_nothing_that_a_repeat_does_not_find() {
     let harness = Harness::start().await;

@@ -225,7 +225,8 @@ async fn a_component_that_appears_is_loaded() {
 }
 
 /// The store that replaced the first once knew nothing of the grants of the first, and some
-/// callers stayed with the first. Trap: sidecar 51
+/// callers stayed with the first.
+/// Trap: sidecar 51
 #[tokio::test]
 async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store_that_excludes()
 {

@@ -60,7 +60,8 @@ impl Api {
     }
 }
 
-/// A replay that found a grant must not undo it. Trap: sidecar 23
+/// A replay that found a grant must not undo it.
+/// Trap: sidecar 23
 #[tokio::test(start_paused = true)]
 async fn a_replay_whose_answer_is_not_written_leaves_the_lock_held_and_renewed() {
     let setup = setup();
@@ -140,7 +141,8 @@ async fn a_replay_with_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
     again.abort();
 }
 
-/// The answer of a replay is received after a later renewal. Trap: sidecar 50
+/// The answer of a replay is received after a later renewal.
+/// Trap: sidecar 50
 #[tokio::test(start_paused = true)]
 async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief() {
     const SHORT: Duration = Duration::from_secs(1);

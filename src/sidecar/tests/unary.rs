@@ -80,7 +80,8 @@ impl Api {
 }
 
 /// An answer that arrives as the caller gives up counts as written: the lock
-/// was then renewed without a holder. Trap: sidecar 49
+/// was then renewed without a holder.
+/// Trap: sidecar 49
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_answered_a_quarter_of_its_time_before_the_deadline() {
     for (deadline_ms, answered_by_ms) in

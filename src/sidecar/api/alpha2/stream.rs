@@ -154,7 +154,8 @@ mod tests {
 
     use super::*;
 
-    /// An end without a recorded reason is no success. Trap: sidecar 17
+    /// An end without a recorded reason is no success.
+    /// Trap: sidecar 17
     #[tokio::test]
     async fn an_end_without_a_reason_is_an_error() {
         let (sender, queue) = mpsc::channel(1);
