@@ -24,7 +24,7 @@ use super::{
     waiters::Waiters,
 };
 
-/// What it can do beyond the core.
+/// Its features beyond the core.
 pub(super) const FEATURES: &[Feature] = &[
     Feature::Fencing,
     Feature::ForceUnlock,
@@ -40,7 +40,7 @@ pub(super) struct RedisBackend {
     core: Arc<Core>,
     tasks: TaskTracker,
     stop: CancellationToken,
-    /// Ends the tasks of a backend that is dropped without being closed.
+    /// Ends the tasks if the backend is dropped without being closed.
     _stop: DropGuard,
 }
 

@@ -11,8 +11,8 @@ use ::redis::{
 use leasehold_lock::properties::Properties;
 
 const PORT: u16 = 6379;
-/// After so long without an acknowledgement the system gives up a connection, also a closed one
-/// that still has requests to send.
+/// How long without an acknowledgement until the kernel gives up a connection, also a closed
+/// one with requests left to send.
 #[cfg(target_os = "linux")]
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(10);
 

@@ -1,4 +1,4 @@
-//! What the calls and the background tasks of a backend share.
+//! The state that the calls and the background tasks of a backend share.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -17,14 +17,14 @@ use tracing::debug;
 
 use super::{entry, link::Link, reply::Reply, waiters::Waiters};
 
-/// How soon the first waiter of a resource looks at it, because a client without leasehold
-/// may hold it.
+/// How soon the first waiter of a resource looks at it: a client without leasehold may
+/// hold it.
 pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// How many waiters may enter at the same time, and how many may leave.
 const BACKGROUND_MAX: usize = 128;
 
-/// What calls and tasks share.
+/// The shared state of calls and tasks.
 pub(super) struct Core {
     pub(super) client: Client,
     pub(super) link: Arc<Link>,
@@ -62,7 +62,7 @@ impl Core {
         }
     }
 
-    /// Adds the arguments that every script that acquires has first.
+    /// Adds the first arguments of every acquiring script.
     pub(super) fn acquire_arguments(&self, request: &mut Cmd, attempt: &Attempt, rest: &str) {
         request
             .arg(attempt.lock_id.as_str())

@@ -51,8 +51,7 @@ pub(crate) struct Rest<'a> {
 }
 
 impl<'a> Rest<'a> {
-    /// As strict as `read_rest` in `scripts/grant.lua`: what the scripts take for somebody else's
-    /// is that here too.
+    /// As strict as `read_rest` in `scripts/grant.lua`: both agree on what is foreign.
     fn read(rest: &'a str) -> Option<Self> {
         let mut parts = rest.splitn(7, ':');
         let (ttl, attempt, mode) = (parts.next()?, parts.next()?, parts.next()?);
@@ -109,8 +108,8 @@ pub(super) fn mode(attempt: &Attempt) -> &'static str {
     }
 }
 
-/// Refuses a lock ID that could be the value of a resource's key which is no lock ID: a
-/// hand-over or the mark of shared grants.
+/// Refuses a lock ID that could equal another value of a resource's key: a hand-over or
+/// the mark of shared grants.
 pub(super) fn check_lock_id(lock_id: &LockId) -> Result<(), BackendError> {
     if lock_id.as_str().starts_with('\x01') {
         return Err(BackendError::Invalid(Violation::new(

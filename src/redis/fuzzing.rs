@@ -9,8 +9,8 @@ use crate::{
     entry, inspect::seen::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
 };
 
-/// The first byte selects what the rest is: a reply, a channel and its message, or an
-/// attempt to be recorded.
+/// The first byte selects the type of the rest: a reply, a channel and its message,
+/// or an attempt to be recorded.
 pub fn redis_values(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 3 {

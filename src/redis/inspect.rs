@@ -1,10 +1,11 @@
-//! How locks are seen.
+//! Inspection of locks.
 //!
-//! A list walks through all keys of the database with SCAN, because an index of what is held
-//! would cost each lock commands. Nothing here writes anything.
+//! A list walks through all keys of the database with SCAN, because an index of held
+//! resources would cost each lock commands. Nothing here writes.
 //!
-//! - `reads`: what is asked for; `seen`: what is told; `cursors`: the positions in lists.
-//! - `watch`: how changes are noticed; `pace`: how often it reads.
+//! - `reads`: the scripts that read; `seen`: their results; `cursors`: the positions in
+//!   lists.
+//! - `watch`: the poller of watches; `pace`: how often it reads.
 
 use ::redis::{Cmd, from_redis_value};
 use async_trait::async_trait;
@@ -34,7 +35,7 @@ mod reads;
 pub(crate) mod seen;
 mod watch;
 
-/// After so much time a page ends.
+/// The longest time of a page.
 const READ_TIME_MAX: Duration = Duration::from_millis(500);
 
 #[async_trait]
@@ -49,7 +50,7 @@ impl Inspect for Core {
         loop {
             let seen = self.link.see_more(resource, after, grants.limit, until).await?;
             let seen = seen.ok_or_else(unreadable)?;
-            // All that was read may have expired.
+            // All grants that were read may have expired.
             if seen.grants.is_empty() && seen.next.is_some() {
                 after = seen.next;
                 continue;
@@ -112,19 +113,19 @@ impl Inspect for Core {
         let most = page.limit.min(READ_MAX);
         let arguments = |request: &mut Cmd, _| {
             let after = after.map_or_else(|| "-inf".to_owned(), |ticket| ticket.0.to_string());
-            // One more tells whether there is another page.
+            // One more shows whether there is another page.
             request.arg(after).arg(most + 1);
         };
         let keys = [resource.as_str()];
         let answer = self.link.run(&SCRIPTS.waiters, &keys, arguments, until).await;
         let value = answer?.value;
-        // Somebody else may have put a place there, with any bytes as its holder.
-        let (before, told): (usize, Vec<(String, String, Vec<u8>)>) =
+        // Another client may have added a place with any bytes as its holder.
+        let (before, found): (usize, Vec<(String, String, Vec<u8>)>) =
             from_redis_value(value).map_err(|_| strange())?;
-        let is_last = told.len() <= most;
-        let last = told.iter().take(most).next_back().filter(|_| !is_last);
+        let is_last = found.len() <= most;
+        let last = found.iter().take(most).next_back().filter(|_| !is_last);
         let next = last.map(|(ticket, ..)| Ticket::read(ticket)).transpose()?;
-        let items = (before + 1..).zip(told.iter().take(most));
+        let items = (before + 1..).zip(found.iter().take(most));
         let items = items.map(|(position, (_, mode, holder))| WaiterView {
             position,
             holder: str::from_utf8(holder).ok().and_then(read_holder),

@@ -4,10 +4,10 @@
 //! - `session`, `link`: one connection, and reconnecting; `silence`: one that does not answer.
 //! - `scripts`: one atomic script for each operation; `entry`, `reply`: their data and results.
 //! - `notice`: the messages between processes.
-//! - `waiters`: who waits in this process, and when to look at their resources.
-//! - `backend`: the implementation of the trait; `core`: what its parts share; `release`: the
-//!   end of grants; `waiting`: one wait; `upkeep`: background tasks.
-//! - `inspect`: how locks are seen and watched.
+//! - `waiters`: the waiters of this process, and when to look at their resources.
+//! - `backend`: the implementation of the trait; `core`: the shared state; `release`: the end
+//!   of grants; `waiting`: one wait; `upkeep`: background tasks.
+//! - `inspect`: lists and watches of locks.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 
@@ -156,13 +156,13 @@ mod tests {
             let items = items["metadata"].as_sequence().unwrap();
             items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
         };
-        let mut told: BTreeSet<String> = names(&schema).into_iter().collect();
+        let mut documented: BTreeSet<String> = names(&schema).into_iter().collect();
         for profile in schema["authenticationProfiles"].as_sequence().unwrap() {
-            told.extend(names(profile));
+            documented.extend(names(profile));
         }
         let mut properties = Properties::new([("redisHost".to_owned(), "h".to_owned())]);
         properties.settings();
         let _ = (KIND.read)(&mut properties);
-        assert_eq!(told, properties.known().map(str::to_owned).collect());
+        assert_eq!(documented, properties.known().map(str::to_owned).collect());
     }
 }

@@ -58,7 +58,7 @@ pub(super) struct Link {
 }
 
 /// A script's answer.
-pub(super) struct Answer {
+pub(super) struct ScriptAnswer {
     /// The value that the script returned.
     pub(super) value: Value,
     /// When the request that it answers was sent.
@@ -99,12 +99,12 @@ impl Link {
         self.sessions.subscribe()
     }
 
-    /// Notes a token that was granted.
+    /// Records a granted token.
     pub(super) fn saw(&self, resource: &ResourceId, token: FencingToken) {
         self.token_seen(resource).fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// A token that every later grant of this resource exceeds, but few earlier grants do:
+    /// A token that every later grant of this resource exceeds, and few earlier grants do:
     /// the greatest token seen here, or the server's clock as far as it is known. Call this
     /// when a request is sent, because a new connection first reads the clock.
     pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
@@ -132,7 +132,7 @@ impl Link {
         keys: &[&str],
         arguments: impl Fn(&mut Cmd, bool),
         until: Instant,
-    ) -> Result<Answer, BackendError> {
+    ) -> Result<ScriptAnswer, BackendError> {
         let mut lost = false;
         loop {
             let Some(session) = self.session(until).await else {
@@ -149,7 +149,12 @@ impl Link {
             let since = lock::Instant::now();
             match exchange(&session, script, &request, until).await {
                 Exchange::Answered(value) => {
-                    return Ok(Answer { value, since, again: lost, session: session.number });
+                    return Ok(ScriptAnswer {
+                        value,
+                        since,
+                        again: lost,
+                        session: session.number,
+                    });
                 }
                 Exchange::Refused(error) => {
                     let is_not_master = is_not_master(&error);
@@ -287,7 +292,7 @@ impl Link {
                 }
             }
         };
-        // Whatever is slow for so long is out of reach.
+        // A connection that is slow for this long counts as unreachable.
         let silent = session.owed.silent_for(self.operation_timeout.max(SUSPICIOUS));
         let other = tokio::select! {
             () = beat => None,
@@ -402,7 +407,7 @@ pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
     }
 }
 
-/// The message of the server or the system. Neither repeats what was sent.
+/// The message of the server or the system. Neither quotes what was sent.
 pub(super) fn describe(error: &RedisError) -> Arc<str> {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),

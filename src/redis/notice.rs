@@ -3,7 +3,7 @@
 //! ```text
 //! call:ATTEMPT:RESOURCE   the attempt's turn has come
 //! skip::RESOURCE          all places of the process in this queue were dropped
-//! look::RESOURCE          somebody doubts that the process looks at this resource
+//! look::RESOURCE          the process must prove that it looks at this resource
 //! ```
 
 /// One message.

@@ -86,7 +86,7 @@ impl Core {
         until: Instant,
     ) -> Result<(), BackendError> {
         if let Some(token) = release.aim.token() {
-            // The dot says that a lock without a token is not meant.
+            // The dot excludes a lock without a token.
             let aim = |_| format!("{}.", token.get());
             return self.release(release, false, lock_id.as_str(), aim, until).await;
         }
@@ -102,7 +102,7 @@ impl Core {
         self.release(release, false, lock_id.as_str(), aim, until).await
     }
 
-    /// Ends the grant of a resource, whatever its lock ID.
+    /// Ends the grants of a resource, whatever their lock IDs.
     ///
     /// Forced unlocks are rare, so one may take another round trip to read first what holds
     /// the resource. If the reply to the first sending is lost, each later sending ends

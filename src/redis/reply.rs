@@ -17,7 +17,7 @@ pub(crate) enum Reply {
     /// Somebody else holds the resource, or it was handed over to somebody. In the second case
     /// the caller must look whether they confirm.
     Held { by: Option<GrantView>, look: Option<Look> },
-    /// The live grant of the same request was asked for with another value of this field.
+    /// The request is repeated with another value of this field.
     Differs { field: &'static str },
     /// A live shared grant has the attempt's lock ID.
     Taken,
@@ -50,7 +50,7 @@ pub(crate) enum Look {
 }
 
 impl Reply {
-    /// What became of those who wait: see [`Done`](Self::Done).
+    /// The effect on waiters: see [`Done`](Self::Done).
     pub(super) fn handed(&self) -> i64 {
         match *self {
             Self::Made { handed, .. }
@@ -143,7 +143,7 @@ fn read_held(mut parts: impl Iterator<Item = Value>) -> Option<GrantView> {
     Some(GrantView { id: view.id.filter(|_| view.since_unix_ms.is_some()), ..view })
 }
 
-/// What the scripts tell of a grant.
+/// A grant in a reply of a script.
 pub(super) fn grant_view(id: &str, mode: &str, holder: &str, token: &str) -> GrantView {
     GrantView {
         id: id.parse().ok(),
@@ -155,7 +155,7 @@ pub(super) fn grant_view(id: &str, mode: &str, holder: &str, token: &str) -> Gra
     }
 }
 
-/// The label, if it can be one.
+/// The label, if it is valid.
 pub(super) fn read_holder(label: &str) -> Option<Holder> {
     Holder::new(label).ok().flatten()
 }

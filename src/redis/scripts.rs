@@ -25,11 +25,11 @@ const CHUNK: usize = 512;
 /// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
 /// how many expired shared grants a script removes at most.
 const BATCH: usize = 64;
-/// For how long a process that has proved that it does not stand still is not asked again by
-/// those that do not wait behind it.
+/// How long a process that has proved that it does not stand still is not asked again on
+/// behalf of callers that do not wait behind it.
 const QUIET: Duration = Duration::from_secs(5);
-/// How much longer than the last shared grant the keys are kept that tell of shared grants, when
-/// their expiry is moved.
+/// How much longer than the last shared grant the keys of shared grants are kept when their
+/// expiry is moved.
 const KEPT: Duration = Duration::from_secs(10);
 
 /// What a refused try must do: look at the resource at once, or soon.
@@ -80,9 +80,9 @@ pub(super) struct Scripts {
     pub(super) look: Script,
     /// Removes the places of dead processes.
     pub(super) sweep: Script,
-    /// Tells of resources.
+    /// Reads resources.
     pub(super) inspect: Script,
-    /// Tells who waits.
+    /// Reads the waiters of a resource.
     pub(super) waiters: Script,
     /// Searches for the records of grants.
     pub(super) scan: Script,

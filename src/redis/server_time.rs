@@ -11,7 +11,7 @@ pub(super) struct ServerTime {
 }
 
 impl ServerTime {
-    /// A reading that has just arrived.
+    /// Wraps a reading that has just arrived.
     pub(super) fn new(unix_us: u64) -> Self {
         Self { unix_us, read: Instant::now() }
     }

@@ -90,7 +90,7 @@ pub(super) struct Greeted {
 }
 
 impl Greeted {
-    /// Connects, and asks what the server is.
+    /// Connects, and checks the server's role.
     pub(super) async fn dial(
         client: &Client,
         waiters: Option<&Arc<Waiters>>,
@@ -157,7 +157,7 @@ impl Session {
 
     /// Ends the earlier connections, subscribes and loads the scripts. Requests that were sent
     /// over the earlier connections can then no longer take effect (trap 7). Without `waiters`
-    /// it does not subscribe, because nobody is called over it.
+    /// it does not subscribe, because no waiter is called over it.
     pub(super) async fn over(
         greeted: Greeted,
         number: u64,
@@ -346,7 +346,7 @@ fn is_denied(error: &RedisError) -> bool {
 pub(crate) fn heard(waiters: &Waiters, data: &[Value]) {
     let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
     if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
-        waiters.hear(&notice);
+        waiters.handle(&notice);
     }
 }
 

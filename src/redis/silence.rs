@@ -1,5 +1,5 @@
-//! Notices a connection that is silent while others work: one whose packets a firewall drops,
-//! or whose host has vanished.
+//! Detects a connection that is silent while others work: a firewall drops its packets, or
+//! its host has vanished.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ const LEAD: Duration = Duration::from_millis(300);
 /// The pause before yet another connection is tried.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a connection owes. Redis answers the requests of a connection in their order.
+/// The answers that a connection owes. Redis answers the requests of a connection in order.
 #[derive(Default)]
 pub(super) struct Owed(Mutex<State>);
 
@@ -41,7 +41,7 @@ impl Owed {
         answer
     }
 
-    /// Waits until an answer has been owed for so long, and none has come in that time.
+    /// Waits until an answer has been owed for this long, and none has come in that time.
     pub(super) async fn silent_for(&self, long: Duration) {
         loop {
             let silence = self.0.lock().since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -89,7 +89,7 @@ where
             Some(other)
         };
         let answered = timeout(OPEN_TIMEOUT, other).await;
-        // A server that has stood still answers both.
+        // A server that stood still answers on both.
         sleep(LEAD).await;
         if let Ok(Some(other)) = answered
             && session.owed.is_silent_for(SILENT + LEAD)

@@ -157,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Removes the places of processes that do not listen from a full queue; whether there
-    /// were any.
+    /// Removes the places of processes that do not listen from a full queue. Returns
+    /// whether there were any.
     pub(super) async fn drop_dead(&self, resource: &ResourceId) -> bool {
         if !self.may_search(resource) {
             return false;
@@ -268,7 +268,7 @@ impl Core {
     }
 }
 
-/// Waits for another connection; `false` if there will never be one again.
+/// Waits for another connection; `false` if there will be none.
 async fn next_session(sessions: &mut Sessions) -> bool {
     loop {
         if sessions.changed().await.is_err() {

@@ -45,38 +45,38 @@ pub(crate) struct Waiters {
 #[derive(Default)]
 struct Inner {
     /// By attempt, in the form of notices.
-    seats: HashMap<String, Arc<Seated>>,
+    registered: HashMap<String, Arc<RegisteredWaiter>>,
     resources: HashMap<ResourceId, Watched>,
     due: BTreeSet<(Instant, ResourceId)>,
     strays: VecDeque<Stray>,
-    /// How many seats there have been so far.
-    sat: u64,
+    /// How many waiters have been registered so far.
+    registrations: u64,
 }
 
 #[derive(Default)]
 struct Watched {
     /// In the order in which they came.
-    line: BTreeMap<u64, Arc<Seated>>,
+    line: BTreeMap<u64, Arc<RegisteredWaiter>>,
     look_at: Option<Instant>,
     /// Whether the planned look stays planned though nobody waits here.
     is_guarded: bool,
 }
 
-struct Seated {
+struct RegisteredWaiter {
     number: u64,
     resource: ResourceId,
     attempt: String,
     place: String,
-    /// Whether its place is in the queue, as far as this process knows.
+    /// Whether its place is known to be in the queue.
     is_queued: AtomicBool,
     is_called: AtomicBool,
     summons: Notify,
 }
 
-/// An attempt that waits, until this is dropped.
-pub(super) struct Seat {
+/// A registered waiter, until this is dropped.
+pub(super) struct WaiterHandle {
     waiters: Arc<Waiters>,
-    seated: Arc<Seated>,
+    waiter: Arc<RegisteredWaiter>,
     /// Whether nobody else in this process waits for the same resource.
     pub(super) first: bool,
 }
@@ -105,7 +105,7 @@ pub(super) struct Oldest {
 }
 
 impl Waiters {
-    /// Nobody waits.
+    /// Without waiters.
     pub(crate) fn new() -> Self {
         Self {
             process: Uuid::new_v4().simple().to_string(),
@@ -126,11 +126,11 @@ impl Waiters {
     }
 
     /// Registers `attempt` as waiting.
-    pub(super) fn sit(self: &Arc<Self>, attempt: &Attempt) -> Seat {
+    pub(super) fn register(self: &Arc<Self>, attempt: &Attempt) -> WaiterHandle {
         let mut inner = self.inner();
-        inner.sat += 1;
-        let seated = Arc::new(Seated {
-            number: inner.sat,
+        inner.registrations += 1;
+        let waiter = Arc::new(RegisteredWaiter {
+            number: inner.registrations,
             resource: attempt.resource.clone(),
             attempt: attempt.id.to_string(),
             place: entry::place(&self.process, attempt),
@@ -138,16 +138,16 @@ impl Waiters {
             is_called: AtomicBool::new(false),
             summons: Notify::new(),
         });
-        inner.seats.insert(seated.attempt.clone(), Arc::clone(&seated));
+        inner.registered.insert(waiter.attempt.clone(), Arc::clone(&waiter));
         let line = &mut inner.resources.entry(attempt.resource.clone()).or_default().line;
-        line.insert(seated.number, Arc::clone(&seated));
+        line.insert(waiter.number, Arc::clone(&waiter));
         let first = line.len() == 1;
         drop(inner);
-        Seat { waiters: Arc::clone(self), seated, first }
+        WaiterHandle { waiters: Arc::clone(self), waiter, first }
     }
 
-    /// Acts on a notice.
-    pub(super) fn hear(&self, notice: &Notice<'_>) {
+    /// Handles a notice.
+    pub(super) fn handle(&self, notice: &Notice<'_>) {
         match *notice {
             Notice::Call { attempt, resource } => self.call(attempt, resource),
             Notice::Skip { resource } => {
@@ -169,9 +169,9 @@ impl Waiters {
     /// so that the hand-over is withdrawn and the next waiter need not wait until it lapses.
     pub(super) fn call(&self, attempt: &str, resource: &str) {
         let mut inner = self.inner();
-        if let Some(seated) = inner.seats.get(attempt) {
-            seated.is_called.store(true, Ordering::Relaxed);
-            seated.summons.notify_one();
+        if let Some(waiter) = inner.registered.get(attempt) {
+            waiter.is_called.store(true, Ordering::Relaxed);
+            waiter.summons.notify_one();
         } else if inner.strays.len() < STRAYS_MAX
             && let Ok(resource) = ResourceId::new(resource)
         {
@@ -181,12 +181,12 @@ impl Waiters {
         }
     }
 
-    /// Makes everybody who waits here for `resource` enter the queue again.
+    /// Makes all waiters of `resource` in this process enter the queue again.
     pub(super) fn enter_again(&self, resource: &ResourceId) {
         let inner = self.inner();
-        for seated in inner.resources.get(resource).into_iter().flat_map(|w| w.line.values()) {
-            seated.is_queued.store(false, Ordering::Relaxed);
-            seated.summons.notify_one();
+        for waiter in inner.resources.get(resource).into_iter().flat_map(|w| w.line.values()) {
+            waiter.is_queued.store(false, Ordering::Relaxed);
+            waiter.summons.notify_one();
         }
     }
 
@@ -205,7 +205,7 @@ impl Waiters {
     /// Whether anybody waits.
     #[cfg(any(fuzzing, test))]
     pub(crate) fn any(&self) -> bool {
-        !self.inner().seats.is_empty()
+        !self.inner().registered.is_empty()
     }
 
     /// How many wait for this resource.
@@ -216,17 +216,20 @@ impl Waiters {
     /// The first waiter of `resource`, if it is known to be queued.
     pub(super) fn oldest(&self, resource: &ResourceId) -> Option<Oldest> {
         let inner = self.inner();
-        let (_, seated) = inner.resources.get(resource)?.line.first_key_value()?;
-        seated
+        let (_, waiter) = inner.resources.get(resource)?.line.first_key_value()?;
+        waiter
             .is_queued
             .load(Ordering::Relaxed)
-            .then(|| Oldest { attempt: seated.attempt.clone(), place: seated.place.clone() })
+            .then(|| Oldest { attempt: waiter.attempt.clone(), place: waiter.place.clone() })
     }
 
     /// Whether this attempt waits here and is known to be queued.
     pub(super) fn is_queued(&self, attempt: &str) -> bool {
         let inner = self.inner();
-        inner.seats.get(attempt).is_some_and(|seated| seated.is_queued.load(Ordering::Relaxed))
+        inner
+            .registered
+            .get(attempt)
+            .is_some_and(|waiter| waiter.is_queued.load(Ordering::Relaxed))
     }
 
     /// Plans a look at `resource` in `left`, unless an earlier look is planned. It is
@@ -241,7 +244,8 @@ impl Waiters {
         self.plan_look(resource, left, true);
     }
 
-    /// Notes that a hand-over was confirmed here, so that no look for its lapse is needed.
+    /// Records that a hand-over was confirmed here, so that no look for its lapse is
+    /// needed.
     pub(super) fn confirmed(&self, resource: &ResourceId) {
         if let Some(watched) = self.inner().resources.get_mut(resource) {
             watched.is_guarded = false;
@@ -253,7 +257,7 @@ impl Waiters {
         let inner = &mut *guard;
         let watched = u32::try_from(inner.resources.len()).unwrap_or(u32::MAX);
         let at = Instant::now() + left.min(LOOK_MAX.max(LOOK_SPACING * watched)) + jitter();
-        let full = inner.resources.len() >= inner.seats.len() + GUARDED_MAX;
+        let full = inner.resources.len() >= inner.registered.len() + GUARDED_MAX;
         if full && !inner.resources.contains_key(resource) {
             return;
         }
@@ -309,18 +313,18 @@ impl Waiters {
         taken
     }
 
-    fn leave(&self, seated: &Seated) {
+    fn leave(&self, waiter: &RegisteredWaiter) {
         let mut guard = self.inner();
         let inner = &mut *guard;
-        inner.seats.remove(&seated.attempt);
-        if let Some(watched) = inner.resources.get_mut(&seated.resource) {
-            watched.line.remove(&seated.number);
+        inner.registered.remove(&waiter.attempt);
+        if let Some(watched) = inner.resources.get_mut(&waiter.resource) {
+            watched.line.remove(&waiter.number);
             if watched.line.is_empty()
                 && !watched.is_guarded
-                && let Some(watched) = inner.resources.remove(&seated.resource)
+                && let Some(watched) = inner.resources.remove(&waiter.resource)
                 && let Some(at) = watched.look_at
             {
-                inner.due.remove(&(at, seated.resource.clone()));
+                inner.due.remove(&(at, waiter.resource.clone()));
             }
         }
     }
@@ -330,16 +334,16 @@ impl Waiters {
     }
 }
 
-impl Seat {
-    /// Notes that its place is in the queue.
+impl WaiterHandle {
+    /// Records that its place is in the queue.
     pub(super) fn note_queued(&self) {
-        self.seated.is_queued.store(true, Ordering::Relaxed);
+        self.waiter.is_queued.store(true, Ordering::Relaxed);
     }
 
     /// Returns when this waiter must act.
     pub(super) async fn summoned(&self) -> Summons {
-        self.seated.summons.notified().await;
-        if self.seated.is_called.swap(false, Ordering::Relaxed) {
+        self.waiter.summons.notified().await;
+        if self.waiter.is_called.swap(false, Ordering::Relaxed) {
             Summons::Confirm
         } else {
             Summons::EnterAgain
@@ -347,9 +351,9 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for WaiterHandle {
     fn drop(&mut self) {
-        self.waiters.leave(&self.seated);
+        self.waiters.leave(&self.waiter);
     }
 }
 

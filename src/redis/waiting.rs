@@ -15,12 +15,12 @@ use super::{
     link::Sessions,
     reply::Reply,
     scripts::SCRIPTS,
-    waiters::{Seat, Summons},
+    waiters::{Summons, WaiterHandle},
 };
 
 /// How much longer than the operation timeout an outage may last without ending a wait.
 const OUTAGE_GRACE: Duration = Duration::from_secs(1);
-/// How long a waiter that was refused a new place waits before it asks again.
+/// How long a waiter that was refused a new place waits before it retries.
 const REENTRY_DELAY: Duration = Duration::from_millis(200);
 
 /// The result of entering the queue.
@@ -40,26 +40,26 @@ impl Core {
         attempt: &Attempt,
         slot: WaiterSlot,
     ) -> Result<Grant, BackendError> {
-        let seat = self.waiters.sit(attempt);
+        let waiter = self.waiters.register(attempt);
         let mut sessions = self.link.sessions();
-        let mut session = match self.enter_first(attempt, &seat).await? {
+        let mut session = match self.enter_first(attempt, &waiter).await? {
             Entered::Granted(grant) => return Ok(grant),
             Entered::Queued { session } => session,
             Entered::Full => return Err(full()),
         };
         loop {
             let summons = tokio::select! {
-                summons = seat.summoned() => summons,
+                summons = waiter.summoned() => summons,
                 // Messages may have been lost with the connection, so enter again.
                 () = another_than(session, &mut sessions) => Summons::EnterAgain,
             };
             let ended = match summons {
                 Summons::Confirm => match self.confirm(attempt).await {
                     Ok(Some(grant)) => return Ok(grant),
-                    Ok(None) => self.enter_again(attempt, &seat).await,
+                    Ok(None) => self.enter_again(attempt, &waiter).await,
                     Err(error) => Err(error),
                 },
-                Summons::EnterAgain => self.enter_again(attempt, &seat).await,
+                Summons::EnterAgain => self.enter_again(attempt, &waiter).await,
             };
             match ended {
                 Ok(Entered::Granted(grant)) => return Ok(grant),
@@ -75,13 +75,13 @@ impl Core {
     async fn enter_first(
         &self,
         attempt: &Attempt,
-        seat: &Seat,
+        waiter: &WaiterHandle,
     ) -> Result<Entered, BackendError> {
         let turn = self.turn().await?;
-        let entered = self.enter(attempt, seat, false).await?;
+        let entered = self.enter(attempt, waiter, false).await?;
         drop(turn);
         if matches!(entered, Entered::Full) && self.drop_dead(&attempt.resource).await {
-            return self.enter(attempt, seat, false).await;
+            return self.enter(attempt, waiter, false).await;
         }
         Ok(entered)
     }
@@ -90,12 +90,12 @@ impl Core {
     async fn enter_again(
         &self,
         attempt: &Attempt,
-        seat: &Seat,
+        waiter: &WaiterHandle,
     ) -> Result<Entered, BackendError> {
         let give_up = Instant::now() + self.outage_max();
         loop {
             let turn = self.turn().await?;
-            let entered = self.enter(attempt, seat, true).await;
+            let entered = self.enter(attempt, waiter, true).await;
             drop(turn);
             // A full queue and a server without memory count as outages.
             let refused =
@@ -126,7 +126,7 @@ impl Core {
     async fn enter(
         &self,
         attempt: &Attempt,
-        seat: &Seat,
+        waiter: &WaiterHandle,
         entered: bool,
     ) -> Result<Entered, BackendError> {
         let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
@@ -142,9 +142,9 @@ impl Core {
         let answer = self.link.run(&SCRIPTS.lock, &keys, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Queued { left_ms } => {
-                seat.note_queued();
+                waiter.note_queued();
                 let left = u64::try_from(left_ms).map_or(FIRST_LOOK, Duration::from_millis);
-                let soon = if seat.first || entered { left.min(FIRST_LOOK) } else { left };
+                let soon = if waiter.first || entered { left.min(FIRST_LOOK) } else { left };
                 self.waiters.plan(&attempt.resource, soon);
                 Ok(Entered::Queued { session: answer.session })
             }
@@ -180,7 +180,8 @@ impl Core {
     }
 
     /// Ends a wait with an error. If an outage ended it, its place is removed when Redis is
-    /// back. The caller is told that nothing happened, since the wait held only a place.
+    /// back. The caller gets an error that excludes a grant, because the wait held only a
+    /// place.
     fn end_wait(
         &self,
         attempt: &Attempt,

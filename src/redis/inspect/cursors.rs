@@ -1,4 +1,4 @@
-//! The positions in lists. Callers can read them and make them up: nothing secret is in them,
+//! The positions in lists. Callers can read and invent them, so they contain no secret:
 //! neither a lock ID nor a token.
 
 use std::collections::BTreeSet;
@@ -10,33 +10,33 @@ use leasehold_lock::{BackendError, GrantId, ResourceId, inspect::Cursor};
 pub(super) struct Step {
     /// The cursor of the SCAN.
     pub(super) begin: u64,
-    /// A page ended within the step: where the step ended, and the last name that was looked
-    /// at.
-    told: Option<(u64, Box<str>)>,
+    /// If a page ended within the step: where the step ended, and the last name that was
+    /// read.
+    within: Option<(u64, Box<str>)>,
 }
 
 impl From<u64> for Step {
     fn from(begin: u64) -> Self {
-        Self { begin, told: None }
+        Self { begin, within: None }
     }
 }
 
 impl Step {
-    /// Behind this resource, in the step from here to `end`.
+    /// The position after this resource, in the step from here to `end`.
     pub(super) fn within(&self, end: u64, last: &ResourceId) -> Self {
-        Self { begin: self.begin, told: Some((end, last.as_str().into())) }
+        Self { begin: self.begin, within: Some((end, last.as_str().into())) }
     }
 
-    /// What is to be looked at of the step that was found from here. If it ends elsewhere than
-    /// the one that was looked at, it has other keys, and nothing is left out.
+    /// The resources of the step from here that are still to be read. If the step ends
+    /// elsewhere than before, it has other keys, and none is left out.
     pub(super) fn rest(&self, end: u64, found: BTreeSet<ResourceId>) -> Vec<ResourceId> {
-        let told = self.told.as_ref().filter(|(told_end, _)| *told_end == end);
-        let is_new = |name: &str| told.is_none_or(|(_, last)| *name > **last);
+        let within = self.within.as_ref().filter(|(step_end, _)| *step_end == end);
+        let is_new = |name: &str| within.is_none_or(|(_, last)| *name > **last);
         found.into_iter().filter(|resource| is_new(resource.as_str())).collect()
     }
 
     pub(super) fn cursor(&self) -> Cursor {
-        match &self.told {
+        match &self.within {
             None => self.begin.to_string().into(),
             Some((end, last)) => format!("{}:{end}:{last}", self.begin).into(),
         }
@@ -47,15 +47,18 @@ impl Step {
     }
 
     fn parse(cursor: &str) -> Option<Self> {
-        let Some((begin, told)) = cursor.split_once(':') else {
+        let Some((begin, within)) = cursor.split_once(':') else {
             return Some(Self::from(cursor.parse::<u64>().ok()?));
         };
-        let (end, last) = told.split_once(':')?;
-        Some(Self { begin: begin.parse().ok()?, told: Some((end.parse().ok()?, last.into())) })
+        let (end, last) = within.split_once(':')?;
+        Some(Self {
+            begin: begin.parse().ok()?,
+            within: Some((end.parse().ok()?, last.into())),
+        })
     }
 }
 
-/// A position in the grants of a resource: behind this grant, or if that has ended, at the
+/// A position in the grants of a resource: after this grant, or if that has ended, at the
 /// millisecond in which it was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct After {
@@ -80,7 +83,7 @@ impl After {
     }
 }
 
-/// A position in a queue: behind the place with this ticket.
+/// A position in a queue: after the place with this ticket.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Ticket(pub(super) f64);
 

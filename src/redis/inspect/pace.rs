@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The shortest time between two readings, if others have begun to watch since the first.
+/// The shortest time between two readings, if a watch has begun since the first.
 const NEWCOMERS_EVERY: Duration = Duration::from_millis(100);
 
-/// A reading is followed by a rest of so much for each of its steps. A step takes about 1 ms of the
-/// server's time, so locks have at least four fifths of it, however long the way to the server is.
+/// The pause after a reading, for each of its steps. A step takes about 1 ms of the server's time,
+/// so locks have at least four fifths of it, whatever the network's latency.
 const STEP_REST: Duration = Duration::from_millis(5);
 
 /// When to read again.
@@ -39,18 +39,18 @@ impl Pace {
         (last > 0).then_some(due)
     }
 
-    /// Notes that a reading begins, for watches up to this number.
+    /// Begins a reading for watches up to this number.
     pub(super) fn begin(&mut self, last: u64) {
         self.began = Some(Instant::now());
         self.last = last;
     }
 
-    /// Notes a step of the reading.
+    /// Counts a step of the reading.
     pub(super) fn step(&mut self) {
         self.steps = self.steps.saturating_add(1);
     }
 
-    /// Notes that the reading is over.
+    /// Ends the reading.
     pub(super) fn end(&mut self) {
         self.rested = Instant::now() + STEP_REST * std::mem::take(&mut self.steps);
     }
@@ -64,7 +64,7 @@ mod tests {
 
     const EVERY: Duration = Duration::from_secs(2);
 
-    /// A pace after a reading for watch 1 that took so many steps and so long.
+    /// A pace after a reading for watch 1 with these steps and this duration.
     async fn after(steps: u32, reading: Duration) -> Pace {
         let mut pace = Pace::new(EVERY);
         pace.begin(1);
@@ -101,8 +101,8 @@ mod tests {
         assert_eq!(pace.due(2), Some(now + Duration::from_secs(6)));
     }
 
-    /// The rest was once a multiple of the reading, so watches across a slow network told changes
-    /// half a minute late.
+    /// The pause was once a multiple of the reading, so watches across a slow network reported
+    /// changes half a minute late.
     #[tokio::test(start_paused = true)]
     async fn a_reading_across_a_slow_network_is_followed_by_no_longer_rest() {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! What is read of locks in order to show them. Nothing here writes anything.
+//! Reads locks for inspection. Nothing here writes.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -16,20 +16,21 @@ use super::{
     seen::{Seen, read_seen},
 };
 
-/// How many keys a script of a list goes through.
+/// How many keys a list's script scans.
 const KEYS_MAX: usize = 1000;
-/// How many resources a script looks for at most. It goes through too few keys to find many more.
+/// How many resources a script returns at most. It scans too few keys to find many more.
 pub(super) const FOUND_MAX: usize = 500;
 /// How many resources a script reads, with up to `GRANTS_SHOWN_MAX` grants each.
 pub(super) const RESOURCES_MAX: usize = 32;
 /// How many grants or waiters of one resource a script reads.
 pub(super) const READ_MAX: usize = 500;
-/// A watch finds what cannot be read every 2 s, so it is not logged each time.
+/// A watch finds an unreadable resource again every 2 s, so it is not logged each time.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 impl Link {
     /// Searches a part of the keys from `begin` for records of resources with this prefix.
-    /// Tells where it ended, 0 if there are no more keys. Rarely it finds more than `most`.
+    /// Returns where it ended, 0 if there are no more keys. Rarely it finds more than
+    /// `most`.
     pub(super) async fn scan(
         &self,
         begin: u64,
@@ -51,8 +52,8 @@ impl Link {
         Ok((end, keys.iter().filter_map(resource).collect()))
     }
 
-    /// Reads resources, with up to `limit` grants each. A resource is `None` if its keys are
-    /// not as leasehold writes them, because somebody else wrote one of them.
+    /// Reads resources, with up to `limit` grants each. A resource is `None` if another
+    /// client has written one of its keys.
     pub(super) async fn see(
         &self,
         resources: &[ResourceId],
@@ -75,11 +76,11 @@ impl Link {
             request.arg(limit.min(READ_MAX));
         };
         let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
-        let Value::Array(told) = answer?.value else { return Err(strange()) };
-        if told.len() != resources.len() {
+        let Value::Array(answers) = answer?.value else { return Err(strange()) };
+        if answers.len() != resources.len() {
             return Err(strange());
         }
-        let seen: Vec<_> = told.into_iter().map(read_seen).collect();
+        let seen: Vec<_> = answers.into_iter().map(read_seen).collect();
         let unreadable = resources.iter().zip(&seen).find(|(_, seen)| seen.is_none());
         if let Some((resource, _)) = unreadable {
             self.log_unreadable(resource);
@@ -112,8 +113,8 @@ impl Link {
         }
     }
 
-    /// The selected grants of what was read; none if it could not be read. If only some of a
-    /// resource's grants are selected, all of them are read.
+    /// The selected grants of a resource that was read; none if it is unreadable. If only
+    /// some of its grants are selected, all of them are read.
     pub(super) async fn select(
         &self,
         resource: ResourceId,
@@ -135,7 +136,7 @@ impl Link {
         }
         grants.iter_mut().for_each(|grant| grant.remaining = None);
         let mut lock = LockView::new(resource, grants);
-        // What is left out is foreign, and then it is the only grant.
+        // An omitted grant is foreign, and then it is the only one.
         if selection.holder_prefix.is_empty() && !lock.grants.is_empty() {
             lock.grants_total = grants_total;
         }
@@ -143,7 +144,7 @@ impl Link {
     }
 }
 
-/// A pattern that matches just this text.
+/// A pattern that matches exactly this text.
 fn literally(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -155,10 +156,10 @@ fn literally(text: &str) -> String {
     pattern
 }
 
-/// A user without a permission for SCAN, which no lock needs, cannot list or watch scopes.
-/// To try again does not help.
+/// A user without the permission for SCAN, which no lock needs, cannot list or watch
+/// scopes. A retry does not help.
 fn not_permitted(error: BackendError) -> BackendError {
-    // What the server writes up to Redis 7.0, and later.
+    // The server's texts up to Redis 7.0, and later.
     const REFUSALS: [&str; 2] = ["can't run this command", "no permissions"];
     match error {
         BackendError::Unavailable(why) if REFUSALS.iter().any(|text| why.contains(text)) => {
@@ -173,7 +174,7 @@ pub(super) fn strange() -> BackendError {
     BackendError::Unavailable("the server's answer was not one of the script's".into())
 }
 
-/// The refusal to tell of one resource that cannot be read.
+/// The refusal for a single unreadable resource.
 pub(super) fn unreadable() -> BackendError {
     BackendError::Invalid(Violation::new(
         "resource_id",

@@ -1,4 +1,4 @@
-//! What the script tells of a resource.
+//! The script's view of a resource.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::{
     cursors::After,
 };
 
-/// What was read of a resource.
+/// A resource that was read.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     pub(super) grants_total: usize,
@@ -21,14 +21,14 @@ pub(crate) struct Seen {
     pub(super) grants: Vec<GrantView>,
     /// How far its grants were read, if there may be more.
     pub(super) next: Option<After>,
-    /// The lock ID of its exclusive grant, if the request for that published it.
+    /// The lock ID of its exclusive grant, if its request published that.
     pub(super) published: Option<LockId>,
 }
 
-/// Reads what a script tells of a resource: see `scripts/inspect.lua`. `None` if the keys of the
-/// resource are not as leasehold writes them.
-pub(crate) fn read_seen(told: Value) -> Option<Seen> {
-    let Value::Array(parts) = told else { return None };
+/// Reads the script's view of a resource: see `scripts/inspect.lua`. `None` if another client
+/// has written one of its keys.
+pub(crate) fn read_seen(view: Value) -> Option<Seen> {
+    let Value::Array(parts) = view else { return None };
     let mut parts = parts.into_iter();
     let waiters = from_redis_value(parts.next()?).ok()?;
     let seen = match parts.next() {
@@ -42,7 +42,7 @@ pub(crate) fn read_seen(told: Value) -> Option<Seen> {
 /// Reads a key's value, the record beside it, if there is one, and when the key expires.
 fn read_exclusive(value: &[u8], record: Value, left_ms: Value) -> Option<Seen> {
     let value = str::from_utf8(value).unwrap_or_default();
-    // It is nobody's grant yet.
+    // A hand-over is no grant yet.
     if Rest::of_hand_over(value).is_some() {
         return Some(Seen::default());
     }
@@ -85,7 +85,7 @@ fn read_view(token: &str, rest: Rest<'_>, remaining: Option<Duration>) -> GrantV
     GrantView { remaining, foreign: view.id.is_none(), ..view }
 }
 
-/// How long a key lasts. Foreign locks may have no end.
+/// The remaining time of a key. Foreign locks may have no end.
 fn read_remaining(left_ms: Value) -> Option<Option<Duration>> {
     let left_ms: i64 = from_redis_value(left_ms).ok()?;
     Some(u64::try_from(left_ms).ok().map(Duration::from_millis))
@@ -111,8 +111,8 @@ mod tests {
     }
 
     fn exclusive(value: &str, record: Value) -> Seen {
-        let told = [Value::Int(2), text(value), record, Value::Int(1500)];
-        read_seen(Value::Array(told.into())).unwrap()
+        let view = [Value::Int(2), text(value), record, Value::Int(1500)];
+        read_seen(Value::Array(view.into())).unwrap()
     }
 
     #[test]
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_publishes_tells_the_lock_id() {
+    fn a_request_that_publishes_shows_the_lock_id() {
         let seen = exclusive("my", record("x", RequestId::PUBLISHING));
         assert_eq!(seen.published, LockId::new("my").ok());
     }
@@ -159,8 +159,8 @@ mod tests {
     fn shared_grants_are_read_with_where_they_go_on() {
         let view = Value::Array(vec![record("s", "r"), Value::Int(1500)]);
         let next = Value::Array(vec![text("7000"), text(&id())]);
-        let told = [Value::Int(2), Value::Int(40), Value::Array(vec![view]), next];
-        let seen = read_seen(Value::Array(told.into())).unwrap();
+        let view = [Value::Int(2), Value::Int(40), Value::Array(vec![view]), next];
+        let seen = read_seen(Value::Array(view.into())).unwrap();
         assert_eq!((seen.grants_total, seen.waiters), (40, 2));
         assert_eq!(seen.next, Some(After { since_ms: 7, id: id().parse().ok() }));
         let [grant] = seen.grants.as_slice() else { panic!("{:?}", seen.grants) };

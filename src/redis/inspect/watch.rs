@@ -1,6 +1,6 @@
-//! How changes are noticed: one poller reads what is watched, over a connection of its own.
+//! The poller of watches: it reads the watched resources over its own connection.
 //!
-//! The scripts of the locks tell nobody of changes, because each lock would pay for it.
+//! The scripts of locks publish no changes, because that would cost each lock commands.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -28,8 +28,8 @@ use super::{
     reads::{FOUND_MAX, RESOURCES_MAX},
 };
 
-/// How many resources are read at a time. Their scripts are sent together, and hold the server
-/// up for a few milliseconds.
+/// How many resources are read at a time. Their scripts are sent together, and block the
+/// server for a few milliseconds.
 const STEP: usize = 4 * RESOURCES_MAX;
 /// How often single resources are read.
 const RESOURCES_EVERY: Duration = Duration::from_secs(1);
@@ -42,7 +42,8 @@ pub(super) async fn watch(
     operation_timeout: Duration,
     mirror: &Mirror,
 ) -> BackendError {
-    // Nobody is called over it, and it sends nothing that a later one would have to stop.
+    // No waiter is called over it, and it sends nothing that a later connection would have
+    // to stop.
     let opening = Session::open(client, 0, &[], None);
     let session = match timeout(OPEN_TIMEOUT, opening).await {
         Ok(Ok(session)) => session,
@@ -58,15 +59,15 @@ pub(super) async fn watch(
     }
 }
 
-/// Reads what is watched. One reading is under way at a time, so that what was read later is
-/// noted later.
+/// Reads the watched resources. One reading is under way at a time, so that later states are
+/// applied later.
 struct Poller<'a> {
     link: &'a Link,
     operation_timeout: Duration,
     mirror: &'a Mirror,
     /// Is notified whenever a watch begins or ends.
     subscriptions: watch::Receiver<()>,
-    /// What is watched.
+    /// The watched resources.
     filter: WatchFilter,
     resources: Pace,
     scopes: Pace,
@@ -149,7 +150,7 @@ impl<'a> Poller<'a> {
         let rest = search.found.split_off(search.found.len().min(STEP));
         let some = std::mem::replace(&mut search.found, rest);
         let from = search.cursor.filter(|_| search.found.is_empty());
-        // Both are on their way at the same time.
+        // Both are sent at the same time.
         let (scanned, locks) =
             tokio::try_join!(self.scan(from, &search.prefix), self.read(&some))?;
         self.note(locks);
@@ -160,7 +161,8 @@ impl<'a> Poller<'a> {
         }
         let is_over = search.cursor.is_none() && search.found.is_empty();
         if is_over && !search.is_checked {
-            // What was not found is free, unless it came while the search went on.
+            // A resource that was not found is free, unless it was locked during the
+            // search.
             search.is_checked = true;
             search.found = self.mirror.held(|resource| search.misses(resource));
         }
@@ -189,7 +191,7 @@ impl<'a> Poller<'a> {
         Ok(locks)
     }
 
-    /// Notes what was read, unless nobody watches it any more.
+    /// Applies the states that were read, unless they are no longer watched.
     fn note(&self, locks: Vec<LockView>) {
         for lock in locks {
             if self.filter.accepts(&lock.resource) {
@@ -203,16 +205,16 @@ impl<'a> Poller<'a> {
     }
 }
 
-/// A walk through all keys for what is held.
+/// A walk through all keys for held resources.
 struct Search {
     prefix: String,
-    /// Where the SCAN goes on.
+    /// The cursor of the SCAN.
     cursor: Option<u64>,
-    /// What was found and not read yet.
+    /// Resources that were found and not read yet.
     found: Vec<ResourceId>,
-    /// What was found, because a SCAN may find it again.
+    /// All found resources, because a SCAN may find one again.
     seen: HashSet<ResourceId>,
-    /// Whether what was not found is being read.
+    /// Whether resources that were not found are being read.
     is_checked: bool,
 }
 

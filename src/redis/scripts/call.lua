@@ -1,7 +1,7 @@
 local handover
 
--- Tells a waiter that its turn has come. Returns whether its process listens: one without a
--- subscriber is dead.
+-- Notifies a waiter that its turn has come. Returns whether its process listens: one
+-- without a subscriber is dead.
 --
 -- PUBLISH also counts subscribers to patterns, so a monitoring client makes dead processes seem
 -- alive. If there are such clients (`monitored`), or after a lapse, which they may have caused,

@@ -1,13 +1,12 @@
--- Tells of each resource how many wait for it, and then
+-- Returns for each resource the number of its waiters, followed by
 --
---   nothing, if it is free
---   the key's value, the record or false, and in how many milliseconds the key expires, if it has
---     an exclusive grant, a hand-over, or a value of somebody else. The record is told only if both
---     keys expire in the same millisecond: see live.lua
---   how many shared grants there are, and a page of them
+-- nothing, if it is free
+-- the key's value, the record or false, and in how many milliseconds the key expires, if it has
+-- an exclusive grant, a hand-over, or a foreign value. The record is returned only if both keys
+-- expire in the same millisecond: see live.lua how many shared grants there are, and a page of them
 --
--- or false, if one of its keys has a type that leasehold does not give it. Somebody else wrote that
--- key, and one such key must not keep all other resources from being listed.
+-- or false, if one of its keys has a foreign type. One such key must not keep all other resources
+-- from being listed.
 local after_ms, after_id, limit = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local names, queues = {}, {}

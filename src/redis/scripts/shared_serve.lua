@@ -12,8 +12,8 @@ end
 
 -- Hands the resource over to the shared waiters at the head of the queue, some at a time, and
 -- drops dead waiters there. An exclusive waiter stops it, and is returned in `how.writer`. The
--- result is that of `handover`, but 0 also if those who wait must wait on, and 1 also if an
--- earlier hand-over is not confirmed yet. `how.called` tells whether there is a new one.
+-- result is that of `handover`, but 0 also if the waiters must keep waiting, and 1 also if an
+-- earlier hand-over is not confirmed yet. `how.called` is whether there is a new one.
 function Shared:admit(how)
   if redis.call('EXISTS', self.queue) == 0 then return 0 end
   local dead = {}

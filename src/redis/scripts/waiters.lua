@@ -1,4 +1,4 @@
--- Tells how many are in the queue up to a ticket, and who is behind it.
+-- Returns how many are in the queue up to a ticket, and the waiters after it.
 local queue, after, most = '\1q' .. KEYS[1], ARGV[1], ARGV[2]
 local found =
   redis.call('ZRANGEBYSCORE', queue, '(' .. after, '+inf', 'WITHSCORES', 'LIMIT', 0, most)

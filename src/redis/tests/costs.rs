@@ -1,4 +1,4 @@
-//! What an exclusive lock costs, by command: shared locks add nothing to it.
+//! The cost of an exclusive lock, by command: shared locks add nothing to it.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ pub(super) fn executed(connection: &mut redis::Connection) -> BTreeMap<String, u
     let info: String = ask(connection, &["INFO", "commandstats"]);
     info.lines()
         .filter_map(|line| {
-            let (name, told) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-            let calls = told.split(',').next()?.parse().ok()?;
+            let (name, fields) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
+            let calls = fields.split(',').next()?.parse().ok()?;
             (!name.starts_with("config") && name != "info").then(|| (name.to_owned(), calls))
         })
         .collect()
@@ -24,8 +24,8 @@ pub(super) fn expected(counts: &[(&str, u64)]) -> BTreeMap<String, u64> {
     counts.iter().map(|(name, calls)| ((*name).to_owned(), *calls)).collect()
 }
 
-/// Checks what an operation costs. The server's clock may go on between two readings of expiries,
-/// which are then read again, but not each time.
+/// Checks the cost of an operation. The server's clock may go on between two readings of
+/// expiries, which are then read again, but not each time.
 async fn assert_costs(
     connection: &mut redis::Connection,
     counts: &[(&str, u64)],
@@ -99,7 +99,7 @@ async fn an_exclusive_grant_after_a_wait_costs_fourteen_commands() {
         reset(&mut connection);
         let next = wait(&store, "r", MINUTE);
         soon(async {
-            // Whatever is asked of the server would be counted.
+            // Any other command would be counted.
             while executed(&mut connection).get("zadd") != Some(&1) {
                 tokio::time::sleep(SECOND / 100).await;
             }

@@ -5,12 +5,12 @@ use super::{places::scripts_run, *};
 /// A process that stands still: [`freeze`] subscribes to its channel.
 pub(super) const FROZEN: &str = "ffffffffffffffffffffffffffffffff";
 
-/// Subscribes as a process would that then stands still.
+/// Subscribes like a process that then stands still.
 pub(super) fn freeze(server: &RedisServer) -> redis::Connection {
     freeze_as(server, FROZEN)
 }
 
-/// The same for a process with this name.
+/// Like [`freeze`], for a process with this name.
 pub(super) fn freeze_as(server: &RedisServer, process: &str) -> redis::Connection {
     let mut connection = server.connect();
     let _: redis::Value = ask(&mut connection, &["SUBSCRIBE", &format!("\x01n{process}")]);
@@ -145,7 +145,7 @@ async fn a_silent_waiter_is_passed_over_also_when_the_releaser_has_gone() {
 async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
     let mut held = HeldResource::new().await;
     let own = processes(&mut held.connection);
-    // Three that wait for something else and have forgotten a place here each.
+    // Three processes that wait for another resource and have a forgotten place here.
     let forgetful =
         [open(&held.server).await, open(&held.server).await, open(&held.server).await];
     take(&held.store, "other", MINUTE).await;
@@ -155,7 +155,7 @@ async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
     for process in all.iter().filter(|name| !own.contains(name)) {
         held.put_places(process, 1);
     }
-    // Each would cost a lapse of 2 s otherwise.
+    // Otherwise each would cost a lapse of 2 s.
     held.serves_a_live_waiter().await;
     drop(elsewhere);
 }
@@ -214,7 +214,7 @@ async fn a_monitoring_client_keeps_no_dead_waiter_alive() {
     in_four_seconds(live).await.unwrap().unwrap();
 }
 
-/// leasehold may not have noticed it yet, but the first lapse says so.
+/// leasehold may not have noticed it yet, but the first lapse shows it.
 /// Trap: redis 10
 #[tokio::test]
 async fn a_monitoring_client_that_came_late_costs_one_lapse() {
@@ -290,7 +290,7 @@ async fn a_late_sweep_spares_the_places_of_a_newer_queue() {
     };
     assert_eq!(sweep(&of_old).0, 0, "the old queue's last ticket, {of_old}, of {of_new}");
     assert_eq!(sweep(&of_new).0, 1);
-    // It is told, and enters again.
+    // It is notified, and enters again.
     until("queued again", || held.waiting() == 1).await;
     drop(live);
 }

@@ -29,8 +29,8 @@ fn catch_up(master: &RedisServer) {
     assert_eq!(replicas, 1);
 }
 
-/// The replica becomes the master. What was the master is told to follow a
-/// server that is not there, so that it keeps its data of before.
+/// The replica becomes the master. The former master is made to follow a
+/// missing server, so that it keeps its data.
 async fn fail_over(master: &RedisServer, replica: &RedisServer) {
     catch_up(master);
     let () = ask(&mut replica.connect(), &["REPLICAOF", "NO", "ONE"]);
@@ -89,7 +89,7 @@ async fn a_demoted_master_refuses_no_try_from_its_old_data() {
 
 /// Trap: redis 46
 #[tokio::test]
-async fn a_demoted_master_tells_no_holder_that_it_holds_nothing() {
+async fn a_demoted_master_does_not_report_a_lock_as_lost() {
     let (old, new) = pair().await;
     let fixed = Proxy::start(old.address()).await;
     let stores = [
@@ -119,7 +119,7 @@ async fn a_waiter_at_a_demoted_master_goes_on_waiting_at_the_new_one() {
     fail_over(&old, &new).await;
     fixed.lead_to(new.address());
     open(&new).await.unlock(unlock(&held, "r")).await.unwrap();
-    // Nobody calls: it is the heartbeat that finds out.
+    // There are no calls: the heartbeat detects it.
     tokio::time::timeout(SECOND * 20, waiter).await.expect("in time").unwrap().unwrap();
 }
 
@@ -135,7 +135,7 @@ async fn without_a_new_master_a_demoted_one_is_unavailable() {
             other => panic!("{other:?}"),
         }
     }
-    // It is a master again, and nothing had happened.
+    // It is a master again, and nothing was changed.
     let () = ask(&mut old.connect(), &["REPLICAOF", "NO", "ONE"]);
     soon(async { while store.ping().await.is_err() {} }).await;
     take(&store, "r", MINUTE).await;
@@ -176,9 +176,9 @@ async fn while_busy<T>(server: &RedisServer, during: impl Future<Output = T>) ->
     });
     let mut connection = server.connect();
     until("busy", || {
-        let told: redis::RedisResult<String> =
+        let answer: redis::RedisResult<String> =
             redis::cmd("GET").arg("r").query(&mut connection);
-        told.is_err_and(|error| error.code() == Some("BUSY"))
+        answer.is_err_and(|error| error.code() == Some("BUSY"))
     })
     .await;
     let result = during.await;

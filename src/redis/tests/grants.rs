@@ -157,7 +157,7 @@ async fn a_renewal_changes_the_ttl_either_way_and_never_creates() {
 }
 
 #[tokio::test]
-async fn a_release_tells_whether_somebody_else_holds() {
+async fn a_release_reports_whether_somebody_else_holds() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let old = take(&store, "r", MINUTE).await;
@@ -179,7 +179,7 @@ async fn a_repeated_request_finds_its_grant_and_its_clean_up_spares_it() {
     let first = here.try_lock(asked.clone()).await.unwrap();
     let second = there.try_lock(asked.clone()).await.unwrap();
     assert_eq!((&second.lock_id, second.token), (&first.lock_id, first.token));
-    // Nobody received the first answer: it was claimed by the second.
+    // The first answer was not received; the second claimed the grant.
     drop(first);
     here.clone().retire().await;
     drop(second);

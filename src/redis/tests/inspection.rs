@@ -1,4 +1,4 @@
-//! What is told of locks, and ending them by their public IDs.
+//! Inspection of locks, and ending them by their public IDs.
 
 use leasehold_lock::{
     Attempt, AttemptId, Backend, BackendError, Grant, Holder, Mode, ReleaseOf, ResourceId,
@@ -67,7 +67,7 @@ fn of(id: &Grant) -> ReleaseOf {
 }
 
 #[tokio::test]
-async fn a_lock_of_the_built_in_store_is_told_as_foreign_and_is_in_no_list() {
+async fn a_lock_of_the_built_in_store_is_shown_as_foreign_and_is_in_no_list() {
     let server = RedisServer::start();
     let backend = backend(&server.address()).await;
     let set = ["SET", "r", "owner", "EX", "60", "NX"];
@@ -130,8 +130,8 @@ async fn a_resource_whose_keys_somebody_else_wrote_is_left_out_of_lists() {
     assert_eq!(names, ["r/3"]);
     for name in ["r/1", "r/2"] {
         let resource = ResourceId::new(name).unwrap();
-        let told = seen(&*backend).get(&resource, &PageRequest::first(10), in_time()).await;
-        assert!(matches!(told, Err(BackendError::Invalid(_))), "{name}: {told:?}");
+        let shown = seen(&*backend).get(&resource, &PageRequest::first(10), in_time()).await;
+        assert!(matches!(shown, Err(BackendError::Invalid(_))), "{name}: {shown:?}");
     }
 }
 
@@ -196,7 +196,7 @@ async fn a_holders_readers_are_found_among_many() {
 }
 
 #[tokio::test]
-async fn the_pages_of_readers_go_on_where_the_last_one_told_has_ended() {
+async fn the_pages_of_readers_continue_though_the_last_one_shown_has_ended() {
     let server = RedisServer::start();
     let backend = backend(&server.address()).await;
     let mut expected = std::collections::BTreeSet::new();
@@ -216,7 +216,7 @@ async fn the_pages_of_readers_go_on_where_the_last_one_told_has_ended() {
             break;
         }
     }
-    assert!(expected.is_empty(), "not told: {expected:?}");
+    assert!(expected.is_empty(), "not shown: {expected:?}");
 }
 
 #[tokio::test]
@@ -239,8 +239,8 @@ async fn a_grant_that_was_claimed_keeps_its_id_and_is_nobodys_to_undo() {
             let undo = release(ReleaseOf::Attempt(Arc::new(attempt)));
             assert!(backend.unlock(&undo, in_time()).await.is_err(), "{mode:?}");
         }
-        let told = get(&*backend, &PageRequest::first(10)).await.lock.grants;
-        assert_eq!(told[0].id, grant.id, "{mode:?}");
+        let shown = get(&*backend, &PageRequest::first(10)).await.lock.grants;
+        assert_eq!(shown[0].id, grant.id, "{mode:?}");
         backend.unlock(&release(of(&grant)), in_time()).await.unwrap();
     }
 }
@@ -297,8 +297,8 @@ async fn an_end_by_id_serves_who_waits() {
     until("queued", || waiting(&mut connection, "r") == 1).await;
     backend.unlock(&release(of(&grant)), in_time()).await.unwrap();
     let next = soon(waits).await.unwrap().unwrap();
-    let told = get(&*backend, &PageRequest::first(1)).await.lock.grants;
-    assert_eq!(told[0].id, next.id);
+    let shown = get(&*backend, &PageRequest::first(1)).await.lock.grants;
+    assert_eq!(shown[0].id, next.id);
 }
 
 #[tokio::test]
@@ -326,13 +326,14 @@ async fn a_place_that_somebody_else_wrote_does_not_hide_the_others() {
     let odd = [&[b'f'; 32][..], b"60000:ab:x:0:2:0:me\xff"].concat();
     let _: i64 =
         redis::cmd("ZADD").arg("\x01qr").arg(9).arg(odd).query(&mut connection).unwrap();
-    let told = seen(&*backend).waiters(&r(), &PageRequest::first(10), in_time()).await.unwrap();
-    let positions: Vec<_> = told.items.iter().map(|waiter| waiter.position).collect();
+    let shown =
+        seen(&*backend).waiters(&r(), &PageRequest::first(10), in_time()).await.unwrap();
+    let positions: Vec<_> = shown.items.iter().map(|waiter| waiter.position).collect();
     assert_eq!(positions, [1, 2]);
 }
 
 #[tokio::test]
-async fn a_cursor_that_nobody_told_is_refused() {
+async fn an_invented_cursor_is_refused() {
     let server = RedisServer::start();
     let backend = backend(&server.address()).await;
     let page = PageRequest { after: Some("forged".into()), ..PageRequest::first(10) };

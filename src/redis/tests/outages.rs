@@ -1,4 +1,4 @@
-//! What is lost on the way, and what the server does to us.
+//! Lost messages, and faults of the server.
 
 use leasehold_lock::inspect::{Listing, PageRequest, Scope};
 

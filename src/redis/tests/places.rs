@@ -1,4 +1,4 @@
-//! Places that were lost while those who wait live on.
+//! Places that were lost while their waiters are alive.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -34,7 +34,7 @@ async fn waiters_that_were_skipped_enter_again() {
     soon(others.remove(0)).await.unwrap().unwrap();
     until("dropped", || places_of(&mut connection, &process) == 0).await;
     proxy.heal();
-    // The others still wait, so the length of the queue tells nothing.
+    // The others still wait, so the length of the queue is no evidence.
     until("both have a place", || places_of(&mut connection, &process) == 2).await;
     drop(skipped);
 }

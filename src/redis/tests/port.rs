@@ -1,4 +1,4 @@
-//! What the port promises when replies are lost.
+//! The port's promises when replies are lost.
 
 use leasehold_lock::{
     Aim, Attempt, AttemptId, Backend, BackendError, Context, LockId, Mode, Release, ReleaseOf,
@@ -70,7 +70,7 @@ async fn a_wait_whose_reply_was_lost_has_one_place_only() {
 }
 
 #[tokio::test]
-async fn a_release_whose_reply_was_lost_is_never_told_as_not_held() {
+async fn a_release_whose_reply_was_lost_is_never_reported_as_not_held() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
@@ -151,7 +151,7 @@ async fn the_clean_up_of_an_attempt_spares_another_under_the_same_lock_id() {
     assert_eq!(spared, Err(BackendError::NotHeld { held: true }));
 }
 
-/// The simulation's model is held against the real thing.
+/// The simulation's model is compared with a real server.
 #[tokio::test]
 async fn operations_have_the_results_that_the_model_has() {
     let server = RedisServer::start();

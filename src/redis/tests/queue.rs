@@ -65,7 +65,7 @@ async fn a_contended_grant_costs_few_commands() {
 }
 
 #[tokio::test]
-async fn a_hand_over_is_told_to_one_process_only() {
+async fn a_hand_over_is_sent_to_one_process_only() {
     const HAND_OVERS: usize = 20;
     let server = RedisServer::start();
     let stores = [open(&server).await, open(&server).await];

@@ -189,7 +189,7 @@ async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
 /// A server that is not let run for some milliseconds between two readings of its clock
 /// took a live grant's record for a dead one's.
 #[tokio::test]
-async fn a_clock_that_jumps_between_two_readings_tells_no_record_from_its_key() {
+async fn a_clock_that_jumps_between_two_readings_separates_no_record_from_its_key() {
     let server = RedisServer::start();
     let script = include_str!("../scripts/end_together.lua");
     for (left_ms, together) in [
@@ -206,7 +206,7 @@ async fn a_clock_that_jumps_between_two_readings_tells_no_record_from_its_key() 
              local redis = {{ call = function() at = at + 1; return answers[at] end }}\n"
         );
         let text = format!("{stand_in}{script}\nreturn end_together('a', 'b') and 1 or 0");
-        let told: i64 = ask(&mut server.connect(), &["EVAL", &text, "0"]);
-        assert_eq!(told, together, "{left_ms}");
+        let both: i64 = ask(&mut server.connect(), &["EVAL", &text, "0"]);
+        assert_eq!(both, together, "{left_ms}");
     }
 }

@@ -27,7 +27,7 @@ async fn is_looked_at(waiters: &Waiters) -> bool {
 #[tokio::test(start_paused = true)]
 async fn a_guard_stays_when_the_last_waiter_leaves() {
     let waiters = Arc::new(Waiters::new());
-    let seat = waiters.sit(&attempt());
+    let seat = waiters.register(&attempt());
     waiters.plan(&attempt().resource, Duration::ZERO);
     waiters.guard(&attempt().resource, Duration::from_secs(2));
     drop(seat);
@@ -38,17 +38,17 @@ async fn a_guard_stays_when_the_last_waiter_leaves() {
 #[tokio::test(start_paused = true)]
 async fn a_doubt_is_answered_with_a_look_only_where_somebody_waits() {
     let waiters = Arc::new(Waiters::new());
-    waiters.hear(&Notice::Look { resource: "r" });
+    waiters.handle(&Notice::Look { resource: "r" });
     assert!(waiters.inner().resources.is_empty(), "something is left");
-    let _seat = waiters.sit(&attempt());
-    waiters.hear(&Notice::Look { resource: "r" });
+    let _seat = waiters.register(&attempt());
+    waiters.handle(&Notice::Look { resource: "r" });
     assert!(is_looked_at(&waiters).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn looks_for_waiters_end_with_them() {
     let waiters = Arc::new(Waiters::new());
-    let seat = waiters.sit(&attempt());
+    let seat = waiters.register(&attempt());
     waiters.guard(&attempt().resource, Duration::from_secs(2));
     waiters.confirmed(&attempt().resource);
     waiters.plan(&attempt().resource, Duration::from_secs(2));

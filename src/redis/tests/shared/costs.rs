@@ -1,4 +1,4 @@
-//! What shared locks cost, by command.
+//! The cost of shared locks, by command.
 
 use super::{
     super::costs::{executed, expected, reset},

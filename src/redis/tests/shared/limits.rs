@@ -1,4 +1,4 @@
-//! The limits of shared grants, and what many of them cost.
+//! The limits of shared grants, and the cost of many of them.
 
 use super::{
     super::{

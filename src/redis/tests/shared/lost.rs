@@ -53,7 +53,7 @@ async fn a_shared_wait_whose_replies_were_lost_is_granted_once() {
 }
 
 #[tokio::test]
-async fn a_shared_release_whose_reply_was_lost_is_never_told_as_not_held() {
+async fn a_shared_release_whose_reply_was_lost_is_never_reported_as_not_held() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;

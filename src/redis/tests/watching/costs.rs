@@ -1,4 +1,4 @@
-//! What watches cost: connections, and commands by name.
+//! The cost of watches: connections, and commands by name.
 
 use super::{
     super::costs::{executed, expected, reset},

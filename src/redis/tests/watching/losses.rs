@@ -1,10 +1,10 @@
-//! What a watch tells after connections, data, or a master were lost.
+//! The events of a watch after the loss of connections, data, or a master.
 
 use super::*;
 
 /// Trap: redis 6
 #[tokio::test]
-async fn what_was_told_is_what_a_list_tells_though_the_connection_is_cut() {
+async fn events_add_up_to_a_list_though_the_connection_is_cut() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address()).await;
     let watching = try_open(proxy.address(), &[]).await.unwrap();
@@ -41,7 +41,7 @@ async fn a_holder_that_went_during_an_outage_is_not_left() {
     of_one.until("all again", |table| table.restarts == 1 && table.synced).await;
     assert!(of_all.held.contains_key("stays"));
     assert!(of_one.held.is_empty());
-    assert_eq!(of_all.restarts, 1, "an outage is told once");
+    assert_eq!(of_all.restarts, 1, "an outage is reported once");
 }
 
 /// Trap: redis 6

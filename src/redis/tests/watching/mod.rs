@@ -1,8 +1,8 @@
 //! Watching: one poller reads what is watched.
 
 mod costs;
+mod events;
 mod losses;
-mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ fn ids(grants: &[GrantView]) -> BTreeSet<GrantId> {
     grants.iter().filter_map(|grant| grant.id).collect()
 }
 
-/// What a watch has told.
+/// The events of a watch, folded.
 struct Table {
     watch: Watch,
     held: Held,
@@ -36,7 +36,7 @@ impl Table {
         Self { watch, held: Held::new(), grants_total: 0, synced: false, restarts: 0 }
     }
 
-    /// Returns once all states are told.
+    /// Returns once all states are reported.
     async fn synced(store: &Store, scope: Scope) -> Self {
         let mut table = Self::of(store, scope);
         table.until("synced", |table| table.synced).await;
@@ -67,11 +67,11 @@ impl Table {
                 self.read().await;
             }
         };
-        let told = tokio::time::timeout(SECOND * 30, reads).await;
-        assert!(told.is_ok(), "never told: {what}; told are {:?}", self.held);
+        let ended = tokio::time::timeout(SECOND * 30, reads).await;
+        assert!(ended.is_ok(), "never reported: {what}; reported are {:?}", self.held);
     }
 
-    /// Reads until all states are told and are those that a list of `prefix` tells.
+    /// Reads until all states are reported and equal a list of `prefix`.
     async fn until_listed(&mut self, store: &Store, prefix: &str) {
         let deadline = Instant::now() + SECOND * 30;
         loop {
@@ -79,7 +79,7 @@ impl Table {
             if self.synced && self.held == listed {
                 return;
             }
-            assert!(Instant::now() < deadline, "told: {:?}, listed: {listed:?}", self.held);
+            assert!(Instant::now() < deadline, "reported: {:?}, listed: {listed:?}", self.held);
             let _ = tokio::time::timeout(SECOND / 5, self.read()).await;
         }
     }

@@ -1,10 +1,10 @@
-//! What a watch tells.
+//! The events of a watch.
 
 use super::*;
 use crate::inspection::spoil;
 
 #[tokio::test]
-async fn what_was_told_is_what_a_list_tells() {
+async fn events_add_up_to_a_list() {
     let server = RedisServer::start();
     let (here, there) = (open(&server).await, open(&server).await);
     take(&here, "elsewhere", MINUTE).await;
@@ -22,7 +22,7 @@ async fn what_was_told_is_what_a_list_tells() {
 }
 
 #[tokio::test]
-async fn a_newcomer_is_told_what_is_held_before_that_this_is_all() {
+async fn a_newcomer_gets_all_states_before_it_is_synced() {
     let server = RedisServer::start();
     let (store, other) = (open(&server).await, open(&server).await);
     let _single = Table::synced(&store, only("a")).await;
@@ -39,7 +39,7 @@ async fn a_newcomer_is_told_what_is_held_before_that_this_is_all() {
 }
 
 #[tokio::test]
-async fn more_locks_than_a_script_reads_are_told() {
+async fn more_locks_than_a_script_reads_are_reported() {
     let server = RedisServer::start();
     let store = open(&server).await;
     for number in 0..300 {
@@ -58,7 +58,7 @@ async fn more_locks_than_a_script_reads_are_told() {
 }
 
 #[tokio::test]
-async fn a_lock_that_leasehold_did_not_make_is_not_told() {
+async fn a_lock_that_leasehold_did_not_make_is_not_reported() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let () = ask(&mut server.connect(), &["SET", "r", "owner", "EX", "60"]);
@@ -67,7 +67,7 @@ async fn a_lock_that_leasehold_did_not_make_is_not_told() {
 }
 
 #[tokio::test]
-async fn a_lock_that_somebody_overwrote_is_told_as_free() {
+async fn a_lock_that_somebody_overwrote_is_reported_as_free() {
     let server = RedisServer::start();
     let store = open(&server).await;
     take(&store, "r", MINUTE).await;
@@ -81,7 +81,7 @@ async fn a_lock_that_somebody_overwrote_is_told_as_free() {
     }
 }
 
-/// The watches of all resources failed again and again, and told nothing.
+/// The watches of all resources once failed repeatedly, without an event.
 #[tokio::test]
 async fn a_resource_whose_keys_somebody_else_wrote_does_not_stop_watches() {
     let server = RedisServer::start();
@@ -98,7 +98,7 @@ async fn a_resource_whose_keys_somebody_else_wrote_does_not_stop_watches() {
 }
 
 #[tokio::test]
-async fn a_user_that_may_not_search_is_told_so() {
+async fn a_user_that_may_not_search_gets_that_as_the_reason() {
     let server = RedisServer::start();
     let user = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-scan"];
     let () = ask(&mut server.connect(), &user);
@@ -107,8 +107,8 @@ async fn a_user_that_may_not_search_is_told_so() {
     let page = PageRequest::first(1);
     let listing = Listing { scope: everything(), holder_prefix: String::new(), page };
     let listed = store.list(&listing).await.map(|_| ());
-    for told in [watched.map(|_| ()), listed] {
-        let Err(LockError::Unsupported(why)) = told else { panic!("{told:?}") };
+    for answer in [watched.map(|_| ()), listed] {
+        let Err(LockError::Unsupported(why)) = answer else { panic!("{answer:?}") };
         assert!(why.contains("docs/redis.md"), "{why}");
     }
     Table::synced(&store, only("r")).await;
