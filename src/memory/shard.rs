@@ -61,7 +61,7 @@ impl Shard {
             Entered::Granted(grant) => Ok(grant),
             Entered::Waiting(ticket, turn) => {
                 let _place =
-                    Place { shared: &self.shared, resource: &attempt.resource, ticket };
+                    QueueGuard { shared: &self.shared, resource: &attempt.resource, ticket };
                 // The sender is dropped without a grant only when tokens have run out.
                 turn.await.unwrap_or_else(|_| {
                     Err(BackendError::Unavailable("there are no greater tokens".into()))
@@ -140,13 +140,13 @@ impl Shared {
 
 /// A waiter in a queue, which is removed when the wait is dropped. If the wait was
 /// granted at that moment, the domain releases the grant by its attempt.
-struct Place<'a> {
+struct QueueGuard<'a> {
     shared: &'a Shared,
     resource: &'a ResourceId,
     ticket: Ticket,
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.shared.with_table(|table, now| table.leave(self.resource, self.ticket, now));
     }

@@ -23,7 +23,7 @@ pub struct Attacked {
 impl Attacked {
     pub async fn start(interface: Interface) -> Self {
         let target = Target::start(interface).await;
-        let steady_client = SteadyClient::start(interface, &target.place()).await;
+        let steady_client = SteadyClient::start(interface, &target.endpoint()).await;
         steady_client.is_served(3).await;
         let descriptors = descriptors(target.process.pid());
         Self { target, steady_client, descriptors }

@@ -25,7 +25,7 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use crate::target::{Interface, PATIENCE, Place};
+use crate::target::{Endpoint, Interface, PATIENCE};
 
 const RESOURCE: &str = "undisturbed";
 /// A pause that leaves the machine to the attack.
@@ -45,8 +45,8 @@ enum Speaker {
 }
 
 impl SteadyClient {
-    pub async fn start(interface: Interface, place: &Place) -> Self {
-        let speaker = Speaker::connect(interface, place).await;
+    pub async fn start(interface: Interface, endpoint: &Endpoint) -> Self {
+        let speaker = Speaker::connect(interface, endpoint).await;
         let cycles = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&cycles);
         let task = tokio::spawn(async move {
@@ -79,10 +79,10 @@ impl SteadyClient {
 }
 
 impl Speaker {
-    async fn connect(interface: Interface, place: &Place) -> Self {
-        let address = match place {
-            Place::Socket(path) => format!("unix://{}", path.display()),
-            Place::Port(address) => format!("http://{address}"),
+    async fn connect(interface: Interface, endpoint: &Endpoint) -> Self {
+        let address = match endpoint {
+            Endpoint::Socket(path) => format!("unix://{}", path.display()),
+            Endpoint::Port(address) => format!("http://{address}"),
         };
         if interface == Interface::Http {
             return Self::Http(Client::builder(TokioExecutor::new()).build_http(), address);

@@ -18,7 +18,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::target::{Interface, PATIENCE, Place};
+use crate::target::{Endpoint, Interface, PATIENCE};
 
 const ROUNDS: usize = 4;
 /// The delay of Redis's answers. The process is suspended meanwhile.
@@ -35,7 +35,7 @@ enum Leaving {
 struct Target {
     process: Leasehold,
     interface: Interface,
-    place: Place,
+    endpoint: Endpoint,
     proxy: Proxy,
     redis: RedisServer,
     _yaml: tempfile::TempDir,
@@ -46,16 +46,16 @@ impl Target {
         let redis = RedisServer::start();
         let proxy = Proxy::start(redis.address()).await;
         let yaml = tempfile::tempdir().unwrap();
-        let (process, place) = if interface == Interface::Component {
+        let (process, endpoint) = if interface == Interface::Component {
             let process = Leasehold::serve("redis", &[]);
-            let place = Place::Socket(process.socket("redis"));
+            let endpoint = Endpoint::Socket(process.socket("redis"));
             let properties = [("redisHost".to_owned(), proxy.address().to_owned())].into();
             let metadata = Some(MetadataRequest { properties });
-            LockStoreClient::new(channel(&place).await)
+            LockStoreClient::new(channel(&endpoint).await)
                 .init(LockStoreInitRequest { metadata })
                 .await
                 .unwrap();
-            (process, place)
+            (process, endpoint)
         } else {
             let component = format!(
                 "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {{name: store}}\n\
@@ -66,10 +66,11 @@ impl Target {
             std::fs::write(yaml.path().join("store.yaml"), component).unwrap();
             let mut process = Leasehold::sidecar(yaml.path(), &[], &[]);
             let (grpc, http) = process.listening().await.unwrap();
-            let place = Place::Port(if interface == Interface::Grpc { grpc } else { http });
-            (process, place)
+            let endpoint =
+                Endpoint::Port(if interface == Interface::Grpc { grpc } else { http });
+            (process, endpoint)
         };
-        Self { process, interface, place, proxy, redis, _yaml: yaml }
+        Self { process, interface, endpoint, proxy, redis, _yaml: yaml }
     }
 
     fn keys(&self, resource: &str) -> usize {
@@ -82,10 +83,10 @@ impl Target {
 
     /// Begins to lock. Aborting the task cancels the call or closes its connection.
     fn lock(&self, resource: String, leaving: Leaving) -> JoinHandle<()> {
-        let (place, interface) = (self.place.clone(), self.interface);
+        let (endpoint, interface) = (self.endpoint.clone(), self.interface);
         tokio::spawn(async move {
             if interface == Interface::Http {
-                let mut wire = place.connect().await;
+                let mut wire = endpoint.connect().await;
                 let body = r#"{"ttl":"60s"}"#;
                 let request = format!(
                     "POST /v1.0-alpha2/lock/store/{resource} HTTP/1.1\r\nhost: localhost\r\n\
@@ -95,7 +96,7 @@ impl Target {
                 wire.write_all(request.as_bytes()).await.unwrap();
                 std::future::pending::<()>().await;
             }
-            let channel = channel(&place).await;
+            let channel = channel(&endpoint).await;
             // Keeps the connection open when the call is cancelled.
             let _stays =
                 (leaving == Leaving::Cancels).then(|| tokio::spawn(stays(channel.clone())));
@@ -134,10 +135,10 @@ fn within<T>(message: T, leaving: Leaving) -> Request<T> {
     request
 }
 
-async fn channel(place: &Place) -> Channel {
-    let address = match place {
-        Place::Socket(path) => format!("unix://{}", path.display()),
-        Place::Port(address) => format!("http://{address}"),
+async fn channel(endpoint: &Endpoint) -> Channel {
+    let address = match endpoint {
+        Endpoint::Socket(path) => format!("unix://{}", path.display()),
+        Endpoint::Port(address) => format!("http://{address}"),
     };
     Endpoint::from_shared(address).unwrap().connect().await.unwrap()
 }

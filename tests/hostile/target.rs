@@ -32,12 +32,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 pub struct Target {
     pub process: Leasehold,
     pub interface: Interface,
-    place: Place,
+    endpoint: Endpoint,
     _yaml: TempDir,
 }
 
 #[derive(Clone)]
-pub enum Place {
+pub enum Endpoint {
     Socket(PathBuf),
     Port(SocketAddr),
 }
@@ -47,28 +47,28 @@ impl Target {
         let yaml = tempfile::tempdir().unwrap();
         if interface == Interface::Component {
             let process = Leasehold::serve("memory", &[]);
-            let place = Place::Socket(process.socket("memory"));
-            return Self { process, interface, place, _yaml: yaml };
+            let endpoint = Endpoint::Socket(process.socket("memory"));
+            return Self { process, interface, endpoint, _yaml: yaml };
         }
         let component = "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: mem}\n\
                          spec: {type: lock.memory, version: v1}\n";
         std::fs::write(yaml.path().join("mem.yaml"), component).unwrap();
         let mut process = Leasehold::sidecar(yaml.path(), &[], &[]);
         let (grpc, http) = process.listening().await.unwrap();
-        let place = Place::Port(if interface == Interface::Grpc { grpc } else { http });
-        Self { process, interface, place, _yaml: yaml }
+        let endpoint = Endpoint::Port(if interface == Interface::Grpc { grpc } else { http });
+        Self { process, interface, endpoint, _yaml: yaml }
     }
 
-    pub fn place(&self) -> Place {
-        self.place.clone()
+    pub fn endpoint(&self) -> Endpoint {
+        self.endpoint.clone()
     }
 
     pub async fn connect(&self) -> Box<dyn Wire> {
-        self.place.connect().await
+        self.endpoint.connect().await
     }
 }
 
-impl Place {
+impl Endpoint {
     pub async fn connect(&self) -> Box<dyn Wire> {
         match self {
             Self::Socket(path) => Box::new(UnixStream::connect(path).await.unwrap()),

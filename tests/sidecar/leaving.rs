@@ -30,11 +30,11 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 /// A sidecar over a store that allows one waiter for each resource, so that a
 /// second waiter learns whether there is a first.
 struct Served {
-    place: Place,
+    endpoint: Endpoint,
     served: AbortHandle,
 }
 
-enum Place {
+enum Endpoint {
     Tcp(std::net::SocketAddr),
     Unix(PathBuf, #[allow(dead_code, reason = "kept")] tempfile::TempDir),
 }
@@ -51,18 +51,20 @@ impl Served {
             options.listen = Listen::Sockets(folder.path().to_owned());
         }
         let sidecar = Sidecar::start(options, stores, Hooks::default()).await.unwrap();
-        let place = match sidecar.http_addresses().first() {
-            Some(address) => Place::Tcp(*address),
-            None => Place::Unix(folder.path().join(format!("dapr-{APP}-http.socket")), folder),
+        let endpoint = match sidecar.http_addresses().first() {
+            Some(address) => Endpoint::Tcp(*address),
+            None => {
+                Endpoint::Unix(folder.path().join(format!("dapr-{APP}-http.socket")), folder)
+            }
         };
         let served = tokio::spawn(sidecar.run(CancellationToken::new())).abort_handle();
-        Self { place, served }
+        Self { endpoint, served }
     }
 
     async fn connect(&self) -> Box<dyn Wire> {
-        match &self.place {
-            Place::Tcp(address) => Box::new(TcpStream::connect(address).await.unwrap()),
-            Place::Unix(path, _) => Box::new(UnixStream::connect(path).await.unwrap()),
+        match &self.endpoint {
+            Endpoint::Tcp(address) => Box::new(TcpStream::connect(address).await.unwrap()),
+            Endpoint::Unix(path, _) => Box::new(UnixStream::connect(path).await.unwrap()),
         }
     }
 

@@ -85,9 +85,9 @@ impl Shared {
 }
 
 /// Leaves the queue when the wait is dropped.
-struct Place<'a>(&'a Shared, &'a Attempt);
+struct QueueGuard<'a>(&'a Shared, &'a Attempt);
 
-impl Drop for Place<'_> {
+impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.0.state().turns.remove(&self.1.id);
         self.0.with(|model, now| model.leave(self.1, now));
@@ -116,7 +116,7 @@ impl Backend for ModelStore {
         }
         let (turn, granted) = oneshot::channel();
         self.shared.state().turns.insert(attempt.id, turn);
-        let _place = Place(&self.shared, attempt);
+        let _place = QueueGuard(&self.shared, attempt);
         granted.await.unwrap_or_else(|_| Err(BackendError::Unavailable("no turn".into())))
     }
 
