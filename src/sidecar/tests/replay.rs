@@ -276,3 +276,26 @@ async fn a_replay_answered_while_the_lock_is_released_holds_it() {
     assert!(setup.notices.try_recv().is_err());
     assert!(setup.engine.held() == 1 && !api.is_free().await);
 }
+
+/// As without a stream, the lock stays with the caller that received it first.
+/// Trap: sidecar 23
+#[tokio::test(start_paused = true)]
+async fn a_replay_by_a_stream_that_nobody_read_leaves_the_lock_held_and_renewed() {
+    use leasehold_proto::locks::{LockRequest, locks_server};
+    let setup = setup();
+    let api = Api::of(&setup);
+    api.lock(true).await.unwrap();
+    let replay = LockRequest {
+        store_name: "s".into(),
+        resource_id: "r".into(),
+        request_id: "secret".into(),
+        ..Default::default()
+    };
+    let stream = locks_server::Locks::lock_stream(&api.locks, tonic::Request::new(replay));
+    let stream = stream.await.unwrap();
+    settle().await;
+    drop(stream);
+    sleep(TTL * 3).await;
+    assert_eq!(setup.engine.held(), 1);
+    assert!(!api.is_free().await, "the first caller holds it");
+}

@@ -273,6 +273,11 @@ impl UndeliveredGrant {
         })
     }
 
+    /// Whether it is the grant of an earlier request that was held here when this one was sent.
+    pub(crate) fn is_replay(&self) -> bool {
+        self.resent.is_some()
+    }
+
     /// Holds the grant for a stream, which releases it at its end. A grant that is over is
     /// released instead.
     pub(crate) fn hold_for_stream(

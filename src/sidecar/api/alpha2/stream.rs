@@ -96,9 +96,18 @@ async fn session(
             _ = pings.tick() => ping(events),
         }
     };
-    let granted = grant.granted.clone();
-    let (_guard, mut end_of_lock) = grant.hold_for_stream()?;
-    deliver(events, Event::Acquired(granted)).await?;
+    let acquired = Event::Acquired(grant.granted.clone());
+    let (_guard, mut end_of_lock) = if grant.is_replay() {
+        // The lock stays with its present holder until the client has read the answer.
+        if !deliver(events, acquired).await? {
+            return Ok(());
+        }
+        grant.hold_for_stream()?
+    } else {
+        let held = grant.hold_for_stream()?;
+        deliver(events, acquired).await?;
+        held
+    };
     loop {
         tokio::select! {
             ended = &mut end_of_lock => return match ended {
@@ -118,14 +127,15 @@ fn ping(events: &mpsc::Sender<Event>) {
     let _ = events.try_send(Event::Ping);
 }
 
-/// Sends an event and waits until the client has read it.
-async fn deliver(events: &mpsc::Sender<Event>, event: Event) -> Result<(), ApiError> {
+/// Sends an event and waits until the client has read it. Returns false if the client has
+/// gone.
+async fn deliver(events: &mpsc::Sender<Event>, event: Event) -> Result<bool, ApiError> {
     let delivered = async {
         events.send(event).await.ok()?;
         events.reserve().await.ok()
     };
     match timeout(READ_TIMEOUT, delivered).await {
-        Ok(_) => Ok(()),
+        Ok(read) => Ok(read.is_some()),
         Err(_) => Err(ApiError::NotReading),
     }
 }
