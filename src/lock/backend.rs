@@ -1,4 +1,4 @@
-//! The port: what the domain asks of whatever keeps the locks.
+//! The port: the trait that backends implement.
 //!
 //! The numbers of traps are those of `docs/traps.md`.
 
@@ -34,15 +34,15 @@ pub enum Feature {
     Linearizable,
     /// A resource may have many shared grants instead of one exclusive grant.
     Shared,
-    /// It tells who holds what and who waits ([`Inspect`]), and ends a grant by its
-    /// public ID.
+    /// It reports who holds what and who waits ([`Inspect`]), and ends a grant by
+    /// its public ID.
     Inspection,
-    /// It tells of changes ([`Inspect::watch`]).
+    /// It reports changes ([`Inspect::watch`]).
     Watch,
 }
 
 impl Feature {
-    /// The protocol's name of it.
+    /// Its name in the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -62,16 +62,16 @@ impl Feature {
 /// attempt with the same `request_id`.
 #[derive(Clone, Debug)]
 pub struct Attempt {
-    /// Names this attempt. The backend keeps it with the grant, so that the clean-up can
-    /// compare it.
+    /// Identifies this attempt. The backend stores it with the grant, so that the
+    /// clean-up can compare it.
     pub id: AttemptId,
     /// What to lock.
     pub resource: ResourceId,
     /// The grant's name: the caller's, or made for this attempt.
     pub lock_id: LockId,
-    /// Whether the caller brought `lock_id`, so that a replay must match it.
+    /// Whether the caller chose `lock_id`, so that a replay must match it.
     pub lock_id_given: bool,
-    /// Finds a live grant of an earlier attempt again.
+    /// Finds a live grant of an earlier attempt.
     pub request_id: Option<RequestId>,
     /// Whether other grants may coexist with it.
     pub mode: Mode,
@@ -241,7 +241,7 @@ impl Aim {
     }
 }
 
-/// Why a backend did not do what it was asked to.
+/// Why a backend refused or failed an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// A try found the resource held, or others waiting for it.
@@ -256,7 +256,7 @@ pub enum BackendError {
         /// Whether somebody else holds the resource.
         held: bool,
     },
-    /// The live grant with this `request_id` was asked for differently.
+    /// The live grant with this `request_id` was requested differently.
     #[error("{field} differs from that of the live grant with this request_id")]
     ReplayMismatch {
         /// The request's field: `lock_id` or `mode`.
@@ -269,23 +269,23 @@ pub enum BackendError {
     /// (`Settings::holders_per_resource_max`).
     #[error("too many holders")]
     TooManyHolders,
-    /// This backend cannot take the request (a key too long with its prefix,
-    /// say); nothing has changed.
+    /// This backend cannot accept the request (for example, a key is too long
+    /// with its prefix); nothing has changed.
     #[error("{0}")]
     Invalid(Violation),
-    /// This backend cannot do what was asked; nothing has changed.
+    /// This backend does not support the request; nothing has changed.
     #[error("{0}")]
     Unsupported(Arc<str>),
-    /// The backend was not reached: literally nothing has changed, nor will.
+    /// The backend was not reached: nothing has changed, and nothing will.
     #[error("unavailable: {0}")]
     Unavailable(Arc<str>),
-    /// It was sent, and whether it happened is not known.
+    /// It was sent, and it is unknown whether it was carried out.
     #[error("outcome unknown: {0}")]
     Unknown(Arc<str>),
 }
 
 impl BackendError {
-    /// The refusal of a wait that brings the lock ID of a live shared grant of the resource.
+    /// The refusal of a wait with the lock ID of a live shared grant of the resource.
     #[must_use]
     pub fn lock_id_in_use() -> Self {
         Self::Invalid(Violation::new(
@@ -294,14 +294,14 @@ impl BackendError {
         ))
     }
 
-    /// The refusal of a position in a list that no page of it told.
+    /// The refusal of a position that is not of the list.
     #[must_use]
     pub fn bad_cursor() -> Self {
-        Self::Invalid(Violation::new("page_token", "was not told by this list"))
+        Self::Invalid(Violation::new("page_token", "is not of this list"))
     }
 }
 
-/// Whatever keeps the locks.
+/// A backend, which stores the locks.
 ///
 /// Rules for every verb:
 /// - `until` bounds it: by then it has answered, `Unavailable` if nothing was
@@ -361,7 +361,7 @@ impl BackendError {
 ///   promises hold across them, and across processes if a second one can open the data.
 #[async_trait]
 pub trait Backend: Any + Send + Sync {
-    /// What it can do beyond the core.
+    /// Its features beyond the core.
     fn features(&self) -> &[Feature];
 
     /// Acquires a resource that is free and that nobody waits for.
@@ -382,12 +382,12 @@ pub trait Backend: Any + Send + Sync {
     /// Asks whether the backend answers.
     async fn ping(&self, until: Instant) -> Result<(), BackendError>;
 
-    /// How its locks are seen, if it declares [`Feature::Inspection`].
+    /// Inspection of its locks, if it declares [`Feature::Inspection`].
     fn inspect(&self) -> Option<&dyn Inspect> {
         None
     }
 
-    /// Gives back what the backend keeps for reuse and ends its tasks. Grants
-    /// stay with their holders.
+    /// Frees what the backend keeps for reuse, and ends its tasks. Grants stay
+    /// with their holders.
     async fn close(&self);
 }

@@ -6,8 +6,8 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-/// The wall clock, which is read only for the start of fencing tokens, and to tell people when
-/// something began.
+/// The wall clock, which is read only for the start of fencing tokens, and for times that are
+/// shown.
 ///
 /// Expiry never depends on it (trap 19): that uses [`Instant`](super::Instant), which is
 /// monotonic, and which tests can pause.

@@ -1,4 +1,4 @@
-//! How long before the deadline of its caller a wait is given up and answered.
+//! How long before its caller's deadline a wait is given up and answered.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Insta
     (Some(given_up), Some(deadline - kept))
 }
 
-/// Ends when a wait must be given up for its answer to arrive in time.
+/// Completes when a wait must be given up for its answer to arrive in time.
 pub(super) async fn wait_deadline(given_up: Option<Instant>) -> LockError {
     match given_up {
         None => std::future::pending().await,

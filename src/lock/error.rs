@@ -52,7 +52,7 @@ pub enum LockError {
     /// The backend was not reached: it did not happen.
     #[error("the lock store's backend is unavailable: {0}")]
     StoreUnavailable(Arc<str>),
-    /// It may have happened. leasehold goes on until the outcome is settled.
+    /// It may have been carried out. leasehold retries until the outcome is settled.
     #[error("the outcome is unknown and is being settled: {0}")]
     OutcomeUnknown(Arc<str>),
     /// The process is draining.
@@ -109,7 +109,7 @@ fn not_found(held: bool) -> &'static str {
 
 fn holder_suffix(by: Option<&GrantView>) -> String {
     let holder = by.and_then(|grant| grant.holder.as_ref());
-    // The caller chose it. It must not be able to forge lines of a log.
+    // The caller chose it, and must not be able to forge log lines.
     holder.map(|holder| format!(" by {}", holder.as_str().escape_debug())).unwrap_or_default()
 }
 
@@ -126,13 +126,16 @@ mod tests {
     fn a_holder_cannot_forge_a_line_of_a_log() {
         let holder = Holder::new("app\n\u{1b}[31mINFO all is well").unwrap();
         let by = Some(GrantView { holder, ..GrantView::unknown(Mode::Exclusive) });
-        let told = LockError::Locked { by }.to_string();
-        assert!(!told.contains(char::is_control), "{told:?}");
+        let message = LockError::Locked { by }.to_string();
+        assert!(!message.contains(char::is_control), "{message:?}");
     }
 
     #[test]
-    fn a_force_on_a_free_resource_is_not_told_of_a_lock_id() {
-        let told = LockError::NotFound { held: false }.to_string();
-        assert!(!told.contains("lock ID") && told.contains("nothing is held"), "{told}");
+    fn the_error_of_a_force_on_a_free_resource_has_no_lock_id() {
+        let message = LockError::NotFound { held: false }.to_string();
+        assert!(
+            !message.contains("lock ID") && message.contains("nothing is held"),
+            "{message}"
+        );
     }
 }

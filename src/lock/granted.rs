@@ -1,4 +1,4 @@
-//! A grant as the edges get it.
+//! A grant for the edges.
 
 use std::time::Duration;
 

@@ -37,7 +37,7 @@ impl ResourceId {
     }
 }
 
-/// Ordered and hashed as its text is.
+/// Ordered and hashed like its text.
 impl Borrow<str> for ResourceId {
     fn borrow(&self) -> &str {
         &self.0
@@ -139,7 +139,7 @@ impl RequestId {
 }
 
 impl RequestId {
-    /// How the IDs begin of requests that publish their lock ID.
+    /// The prefix of IDs of requests that publish their lock ID.
     pub const PUBLISHING: &str = "redis-front:";
 
     /// A random ID of a request that publishes its lock ID: whoever may read the resource
@@ -189,8 +189,8 @@ impl Holder {
     }
 }
 
-/// Names one attempt to acquire, so that its clean-up never touches what
-/// another attempt made, even under the same lock ID.
+/// Identifies one attempt to acquire, so that its clean-up never affects
+/// another attempt's grant, even with the same lock ID.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AttemptId(u128);
 

@@ -136,7 +136,7 @@ async fn an_id_ends_one_reader_and_no_successor() {
 async fn events(mirror: &Mirror) -> Vec<(String, usize, Vec<EndCause>)> {
     // Lets the task that keeps the mirror run.
     sleep(Duration::from_millis(1)).await;
-    mirror.told_from_the_beginning()
+    mirror.all_states()
 }
 
 #[tokio::test(start_paused = true)]

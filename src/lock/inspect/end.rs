@@ -18,12 +18,12 @@ const CONCURRENT_MAX: usize = 32;
 /// How many grants are read at a time to find one by its ID.
 const SEARCH_PAGE_SIZE: usize = 1000;
 
-/// Asks to end grants, whoever holds them.
+/// A request to end grants of any holder.
 #[derive(Clone, Debug)]
 pub struct EndRequest {
     /// Which grants.
     pub of: EndOf,
-    /// Only tell which would be ended.
+    /// Only report which would be ended.
     pub dry_run: bool,
     /// How many grants at most, at least 1.
     pub limit: usize,
@@ -34,7 +34,7 @@ pub struct EndRequest {
 pub enum EndOf {
     /// Those of one resource, also foreign ones, or only the one with this ID.
     Resource(ResourceId, Option<GrantId>),
-    /// Those that are listed.
+    /// The grants of a list.
     Scope {
         /// Of these resources.
         scope: Scope,
@@ -52,7 +52,7 @@ pub struct Ended {
     pub more: bool,
 }
 
-/// What is known of the end of a grant.
+/// The outcome of the end of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndOutcome {
     /// It has ended.
@@ -61,14 +61,14 @@ pub enum EndOutcome {
     Unknown,
 }
 
-/// Told of each end as soon as its outcome is known, or known to be unknown.
+/// Called for each end as soon as its outcome is known, or known to be unknown.
 pub type OnEnd<'a> = dyn Fn(&ResourceId, &GrantView, EndOutcome) + Send + Sync + 'a;
 
 impl Store {
     /// Ends the grants that it lists, and none that was made since; but foreign grants of a
     /// resource have no ID and are ended together, by force. A grant that has ended by itself
-    /// meanwhile is not told. If some were ended and then the backend fails, the answer tells
-    /// those, with `more` set.
+    /// meanwhile is not reported. If some were ended and then the backend fails, the answer
+    /// has those, with `more` set.
     pub async fn end(
         &self,
         request: &EndRequest,
@@ -197,8 +197,8 @@ impl Ending<'_> {
         matches!(self.request.of, EndOf::Resource(_, Some(_)))
     }
 
-    /// Keeps the failure that the answer tells: an end of unknown outcome before one that did
-    /// not happen.
+    /// Keeps the failure to report: an end of unknown outcome takes precedence over one that
+    /// was not carried out.
     fn fail(&self, error: LockError) {
         let mut failure = self.failure.lock();
         let is_unknown = matches!(error, LockError::OutcomeUnknown(_));
@@ -298,7 +298,7 @@ fn of_resource(found: Inspected) -> Result<Found, LockError> {
     Ok(Found { ends, is_held, left_out: false, next: None })
 }
 
-/// Ends each grant by its ID, and none that has taken its place.
+/// Ends each grant by its ID, and no successor.
 fn by_ids(LockView { resource, grants, .. }: LockView) -> Vec<End> {
     let end = |grant: GrantView| {
         let of = UnlockOf::Id(grant.id?);

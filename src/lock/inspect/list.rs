@@ -9,7 +9,8 @@ use crate::{BackendError, Feature, LockError, ResourceId, Store, settle::bounded
 
 /// After this time no further part of a page is read. What was found by then is the page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(1);
-/// A page is followed by a rest so many times as long, so that lists delay locks little.
+/// The pause after a page is this many times as long as the page, so that lists delay locks
+/// little.
 const REST_FACTOR: u32 = 40;
 /// The longest rest after a page. A hundred pages of 1,000 locks take up to eight seconds longer.
 const REST_MAX: Duration = Duration::from_millis(80);
@@ -26,7 +27,7 @@ pub struct Listing {
 }
 
 impl Store {
-    /// Tells of one resource, held or not, with a page of its grants.
+    /// Returns one resource, held or not, with a page of its grants.
     pub async fn get(
         &self,
         resource: &ResourceId,

@@ -26,7 +26,7 @@ mod tests;
 #[derive(Debug, Default)]
 pub struct Mirror {
     state: Mutex<State>,
-    /// Sent whenever there may be something to tell.
+    /// Notified whenever there may be an event.
     changed: watch::Sender<()>,
     /// Which resources are watched. Locked before `state`, if both are.
     subscriptions: Mutex<Subscriptions>,
@@ -35,14 +35,14 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// Forgets everything, because changes may have been missed. Watchers are told of it if
-    /// they can have been told anything, which is returned.
+    /// Forgets everything, because changes may have been missed. Watchers get `Restarted`
+    /// if they can have received anything; returns whether that is so.
     pub fn restart(&self) -> bool {
-        let is_told = self.state.lock().restart();
-        if is_told {
+        let is_restarted = self.state.lock().restart();
+        if is_restarted {
             self.changed.send_replace(());
         }
-        is_told
+        is_restarted
     }
 
     /// Notes the state of a resource as it is now, and the grants that have ended since it
@@ -71,8 +71,8 @@ impl Mirror {
         self.subscriptions_changed.subscribe()
     }
 
-    /// Notes that everything has been told that was held when the watch with this number
-    /// began.
+    /// Records that all locks have been reported that were held when the watch with this
+    /// number began.
     pub fn complete_up_to(&self, newest: u64) {
         self.set_complete(|complete| {
             *complete = CompleteUpTo { resources: newest, scopes: newest };
@@ -85,7 +85,7 @@ impl Mirror {
         self.state.lock().held_count()
     }
 
-    /// Ends all watches with this error, because there will never be anything to tell.
+    /// Ends all watches with this error, because there will be no events.
     pub(super) fn fail(&self, error: LockError) {
         self.state.lock().failed = Some(error);
         self.changed.send_replace(());
@@ -126,8 +126,8 @@ impl Mirror {
     /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
     /// of their last changes.
     #[cfg(any(test, feature = "test-util"))]
-    pub fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
-        self.state.lock().told_from_the_beginning()
+    pub fn all_states(&self) -> Vec<(String, usize, Vec<super::EndCause>)> {
+        self.state.lock().all_states()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Seeing who holds what: what a backend tells of its locks, and to whom it may be told.
+//! Inspection: who holds what and who waits, as a backend reports it.
 //!
 //! Nothing here contains a lock ID, a request ID or a fencing token (trap 25).
 
@@ -22,6 +22,6 @@ pub use subscriptions::WatchFilter;
 pub use view::{EndCause, EndedGrant, GrantView, Inspected, LockView, WaiterView, WatchEvent};
 pub use watch::Watch;
 
-/// How many grants a [`LockView`] in a list or in a watch has at most. `grants_total` tells
-/// how many there are.
+/// How many grants a [`LockView`] in a list or in a watch has at most. `grants_total` is
+/// the number of all.
 pub const GRANTS_SHOWN_MAX: usize = 100;

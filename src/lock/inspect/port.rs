@@ -17,7 +17,7 @@ pub type Cursor = Box<str>;
 /// Asks for a page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
-    /// Continue after the page that told this; `None`: from the beginning.
+    /// Continue after the page with this cursor; `None`: from the beginning.
     pub after: Option<Cursor>,
     /// How many items at most, at least 1.
     pub limit: usize,
@@ -88,21 +88,20 @@ impl Selection {
     }
 }
 
-/// What a backend with [`Feature::Inspection`](crate::Feature::Inspection) tells of its
-/// locks.
+/// The inspection of a backend with
+/// [`Feature::Inspection`](crate::Feature::Inspection).
 ///
-/// Because nothing changes, the domain tells [`BackendError::Unknown`] as unavailable.
+/// Because nothing changes, the domain reports [`BackendError::Unknown`] as unavailable.
 ///
 /// Rules for every method but `watch`:
 /// - `until` bounds it, as it does the verbs of [`Backend`](crate::Backend), and its
 ///   future may be dropped at any await.
 /// - It writes nothing to the keys of a resource, and does not delay the verbs.
-/// - What it tells was so at some moment between call and answer, for each resource by
-///   itself.
-/// - Except by `get`, only grants that leasehold made are told.
+/// - Each resource is reported as it was at some moment between call and answer.
+/// - Except by `get`, only grants that leasehold made are reported.
 #[async_trait]
 pub trait Inspect: Send + Sync {
-    /// Tells of one resource, held or not, with a page of its grants.
+    /// Returns one resource, held or not, with a page of its grants.
     async fn get(
         &self,
         resource: &ResourceId,
@@ -128,12 +127,12 @@ pub trait Inspect: Send + Sync {
         until: Instant,
     ) -> Result<Page<WaiterView>, BackendError>;
 
-    /// Keeps `mirror` equal to the store until dropped: tells it of each held resource, then
-    /// that it is complete, then of each change. If it may have missed changes it restarts
-    /// the mirror and tells everything again. Returns only if that cannot be done; the mirror
-    /// is then restarted and the method called again. [`BackendError::Unsupported`] ends all
-    /// watches instead. A backend that has to read in order to learn of changes may keep to
-    /// the resources that [`Mirror::forget_unwatched`] returns. Only with
+    /// Keeps `mirror` equal to the store until dropped: reports each held resource to it,
+    /// then that it is complete, then each change. If it may have missed changes, it restarts
+    /// the mirror and reports everything again. Returns only if that cannot be done; the
+    /// mirror is then restarted and the method called again. [`BackendError::Unsupported`]
+    /// ends all watches instead. A backend that has to read in order to learn of changes may
+    /// keep to the resources that [`Mirror::forget_unwatched`] returns. Only with
     /// [`Feature::Watch`](crate::Feature::Watch).
     async fn watch(&self, mirror: &Mirror) -> BackendError {
         let _ = mirror;

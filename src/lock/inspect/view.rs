@@ -1,4 +1,4 @@
-//! What is told of locks.
+//! The public facts of locks.
 
 use std::time::Duration;
 
@@ -14,14 +14,14 @@ pub struct GrantView {
     pub holder: Option<Holder>,
     /// Whether other grants may coexist with it.
     pub mode: Mode,
-    /// How long it still lasts if nobody renews it. Told only of a single resource, and
+    /// How long it still lasts without a renewal. Only for a single resource, and
     /// `None` if the backend would need a call for each.
     pub remaining: Option<Duration>,
     /// When it was granted, in milliseconds since the Unix epoch by some wall clock. For
     /// people: it is never compared.
     pub since_unix_ms: Option<u64>,
-    /// Whether it was not made by leasehold: the built-in `lock.redis` holds the resource,
-    /// say. Told only of a single resource.
+    /// Whether it was not made by leasehold but, for example, by the built-in
+    /// `lock.redis`. Only for a single resource.
     pub foreign: bool,
 }
 
@@ -81,11 +81,11 @@ impl LockView {
 pub struct Inspected {
     /// A page of its grants.
     pub lock: LockView,
-    /// By how much less than the truth [`GrantView::remaining`] may tell here.
+    /// By how much [`GrantView::remaining`] may be too small here.
     pub remaining_short_max: Duration,
-    /// The lock ID of its exclusive grant, if the request for that published it
-    /// ([`RequestId::publishing`](crate::RequestId::publishing)). It is told to clients
-    /// of a Redis front only.
+    /// The lock ID of its exclusive grant, if its request published that
+    /// ([`RequestId::publishing`](crate::RequestId::publishing)). Only clients of a
+    /// Redis front get it.
     pub published: Option<LockId>,
     /// How many wait for it.
     pub waiters: usize,
@@ -129,20 +129,19 @@ pub enum EndCause {
     Forced,
 }
 
-/// What a watcher is told.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEvent {
     /// The grants of a resource have changed.
     Changed {
         /// The resource as it is now.
         lock: LockView,
-        /// Grants that ended since the watcher was last told of the resource, as far as they
-        /// were seen: the last 100, or 10 if the resource is free now.
+        /// Grants that ended since the last event of the resource, as far as they were seen:
+        /// the last 100, or 10 if the resource is free now.
         ended: Vec<EndedGrant>,
     },
-    /// Changes may have been missed: what was told so far counts no more, and all states
-    /// follow.
+    /// Changes may have been missed: earlier events are void, and all states follow.
     Restarted,
-    /// All states have been told. Repeated every 10 s.
+    /// All states have been reported. Repeated every 10 s.
     Synced,
 }

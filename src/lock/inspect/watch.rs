@@ -16,13 +16,13 @@ use super::{
 };
 use crate::{Feature, LockError, Store};
 
-/// How often a watcher is told that it knows everything.
+/// How often `Synced` is sent.
 const SYNCED_EVERY: Duration = Duration::from_secs(10);
 /// How many changes are read from the mirror at a time.
 const BATCH: usize = 100;
-/// How long changes are collected before the next are told. Several changes of a resource
-/// within this time are told as one, so that a busy store costs a watch little.
-const TELL_EVERY: Duration = Duration::from_millis(100);
+/// How long changes are collected before the next events. Several changes of a resource
+/// within this time become one event, so that a watch of a busy store costs little.
+const COLLECTED_FOR: Duration = Duration::from_millis(100);
 
 /// A subscription to the changes of a store's locks. Dropping it ends it.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct Watch {
     position: Position,
     changed: watch::Receiver<()>,
     read: VecDeque<WatchEvent>,
-    /// When `Synced` is told next if nothing changes.
+    /// When the next `Synced` is due if nothing changes.
     synced_next: Option<Instant>,
     ending: CancellationToken,
     _subscription: Subscription,
@@ -64,7 +64,7 @@ impl Store {
 }
 
 impl Watch {
-    /// What is told next. May be dropped at any await without losing anything.
+    /// The next event. May be dropped at any await without losing anything.
     /// [`LockError::ShuttingDown`] when the store drains or was replaced,
     /// [`LockError::Unsupported`] if the backend turns out not to be watchable.
     pub async fn next(&mut self) -> Result<WatchEvent, LockError> {
@@ -104,7 +104,7 @@ impl Watch {
                         () = sleep_until(synced_at), if synced.is_some() => {}
                         () = self.ending.cancelled() => continue,
                     }
-                    sleep_until(caught_up + TELL_EVERY).await;
+                    sleep_until(caught_up + COLLECTED_FOR).await;
                 }
             }
         }

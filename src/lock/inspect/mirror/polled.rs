@@ -109,12 +109,12 @@ mod tests {
         all(&mirror, &mut position);
         mirror.note_read(held("a", 2));
         let ended = vec![EndedGrant { grant: grant(1), cause: EndCause::Unknown }];
-        let told = WatchEvent::Changed { lock: held("a", 2), ended };
-        assert_eq!(all(&mirror, &mut position), Next::Changes(vec![told]));
+        let event = WatchEvent::Changed { lock: held("a", 2), ended };
+        assert_eq!(all(&mirror, &mut position), Next::Changes(vec![event]));
     }
 
     #[test]
-    fn what_was_watched_by_others_before_is_not_told() {
+    fn resources_that_only_others_watched_are_not_reported() {
         let mirror = Arc::new(Mirror::default());
         let (early, _) = watch(&mirror, Scope::prefix("a"));
         let (_other, mut of_other) = watch(&mirror, only("b"));
@@ -123,8 +123,8 @@ mod tests {
         drop(early);
         let _ = mirror.forget_unwatched();
         let (_late, mut of_late) = watch(&mirror, Scope::prefix("a"));
-        let told = mirror.next(&mut of_late, 1000, &Scope::prefix("a"));
-        assert_eq!(told, Next::Changes(vec![]));
+        let next = mirror.next(&mut of_late, 1000, &Scope::prefix("a"));
+        assert_eq!(next, Next::Changes(vec![]));
         assert_eq!(all(&mirror, &mut of_other), Next::Changes(vec![changed(held("b", 1))]));
     }
 

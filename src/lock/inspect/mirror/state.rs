@@ -9,8 +9,8 @@ use super::super::{
 };
 use crate::{LockError, ResourceId};
 
-/// How many free resources are remembered, so that watchers are told that they became free. A
-/// watcher that is further behind begins again.
+/// How many free resources are remembered, so that watchers learn that they became free. A
+/// watcher that is further behind is restarted.
 pub(super) const FREED_MAX: usize = 100_000;
 /// How many ended grants are remembered of a free resource, because there may be many of those.
 const FREED_ENDED_MAX: usize = 10;
@@ -38,7 +38,7 @@ pub(super) struct State {
 struct Entry {
     number: u64,
     lock: LockView,
-    /// The grants that ended last, each with the number of the change that told it.
+    /// The grants that ended last, each with the number of its change.
     ended: VecDeque<(u64, EndedGrant)>,
 }
 
@@ -47,28 +47,28 @@ struct Entry {
 pub(in super::super) struct Position {
     subscription: SubscriptionNumber,
     epoch: u64,
-    /// The last change that it was told.
+    /// The last change that it has received.
     read: u64,
-    /// The last change when it began. It is not told which resources were free then.
+    /// The last change when it began. Resources that were free then are not reported to it.
     begun: u64,
 }
 
-/// What a watcher is told next.
+/// The next events of a watcher.
 #[derive(Debug, PartialEq, Eq)]
 pub(in super::super) enum Next {
     /// These changes. There may be none, if the watch does not cover those looked at.
     Changes(Vec<WatchEvent>),
     /// It may have missed changes, and begins again.
     Restarted,
-    /// There is nothing new. Says whether all states have been told.
+    /// There is nothing new; `is_complete` if all states have been reported.
     CaughtUp { is_complete: bool },
     /// The watch is over, because the store cannot be watched.
     Failed(LockError),
 }
 
 impl State {
-    /// Forgets everything. Returns whether watchers can have been told anything, so that they
-    /// must begin again.
+    /// Forgets everything. Returns whether watchers can have received anything, so that they
+    /// must be restarted.
     pub(super) fn restart(&mut self) -> bool {
         let Self { last, epoch, complete, .. } = *self;
         if self.locks.is_empty() && complete == CompleteUpTo::default() {
@@ -108,13 +108,13 @@ impl State {
         let mut changes = Vec::new();
         if let Some(only) = scope.only() {
             let entry = self.locks.get(only).filter(|entry| entry.number > before);
-            changes.extend(entry.and_then(|entry| entry.told_since(begun, before)));
+            changes.extend(entry.and_then(|entry| entry.event_since(begun, before)));
             position.read = self.last;
         } else {
             for (number, resource) in self.order.range(before + 1..).take(limit) {
                 position.read = *number;
                 let entry = self.locks.get(resource).filter(|_| scope.has(resource));
-                changes.extend(entry.and_then(|entry| entry.told_since(begun, before)));
+                changes.extend(entry.and_then(|entry| entry.event_since(begun, before)));
             }
         }
         if position.read == before {
@@ -164,7 +164,7 @@ impl State {
         self.set(lock, ended)
     }
 
-    /// Forgets the resources that `accepts` does not accept. Watchers are not told, because
+    /// Forgets the resources that `accepts` does not accept. Watchers get no event, because
     /// none of them covers those.
     pub(super) fn retain(&mut self, accepts: impl Fn(&ResourceId) -> bool) {
         let Self { locks, order, freed, .. } = self;
@@ -205,20 +205,20 @@ impl State {
     /// Each resource's name, how many grants it has, and why earlier ones ended, in the order
     /// of their last changes.
     #[cfg(any(test, feature = "test-util"))]
-    pub(super) fn told_from_the_beginning(&self) -> Vec<(String, usize, Vec<EndCause>)> {
+    pub(super) fn all_states(&self) -> Vec<(String, usize, Vec<EndCause>)> {
         let entries = self.order.values().map(|resource| &self.locks[resource]);
-        let told = entries.map(|Entry { lock, ended, .. }| {
+        let states = entries.map(|Entry { lock, ended, .. }| {
             let causes = ended.iter().map(|(_, ended)| ended.cause).collect();
             (lock.resource.as_str().to_owned(), lock.grants_total, causes)
         });
-        told.collect()
+        states.collect()
     }
 }
 
 impl Entry {
-    /// What a watcher is told of it that began behind the change `begun`, and has read up to
-    /// the change `read`.
-    fn told_since(&self, begun: u64, read: u64) -> Option<WatchEvent> {
+    /// The event for a watcher that started after the change `begun` and has read up to the
+    /// change `read`.
+    fn event_since(&self, begun: u64, read: u64) -> Option<WatchEvent> {
         let is_old = self.number <= begun;
         if is_old && self.lock.grants.is_empty() {
             return None;

@@ -40,51 +40,51 @@ pub(super) fn all(mirror: &Mirror, position: &mut Position) -> Next {
 }
 
 #[test]
-fn a_watcher_is_told_what_is_held_and_then_that_it_is_all() {
+fn a_watcher_gets_the_held_locks_and_then_is_complete() {
     let mirror = Mirror::default();
     mirror.set(held("a", 1), Vec::new());
     mirror.set(held("b", 2), Vec::new());
     mirror.set(free("b"), Vec::new());
     let mut position = beginning(&mirror);
-    let told = all(&mirror, &mut position);
-    assert_eq!(told, Next::Changes(vec![changed(held("a", 1))]));
+    let events = all(&mirror, &mut position);
+    assert_eq!(events, Next::Changes(vec![changed(held("a", 1))]));
     assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
     mirror.complete_up_to(u64::MAX);
     assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: true });
 }
 
 #[test]
-fn a_slow_watcher_is_told_the_last_of_several_changes() {
+fn a_slow_watcher_gets_the_last_of_several_changes() {
     let mirror = Mirror::default();
     let mut position = beginning(&mirror);
     mirror.set(held("a", 1), Vec::new());
     mirror.set(held("b", 2), Vec::new());
     mirror.set(held("a", 3), Vec::new());
-    let told = all(&mirror, &mut position);
-    assert_eq!(told, Next::Changes(vec![changed(held("b", 2)), changed(held("a", 3))]));
+    let events = all(&mirror, &mut position);
+    assert_eq!(events, Next::Changes(vec![changed(held("b", 2)), changed(held("a", 3))]));
 }
 
 #[test]
-fn a_watcher_is_told_of_an_end_with_its_cause() {
+fn a_watcher_gets_an_end_with_its_cause() {
     let mirror = Mirror::default();
     mirror.set(held("a", 1), Vec::new());
     let mut position = beginning(&mirror);
     all(&mirror, &mut position);
     let ended = vec![EndedGrant { grant: grant(1), cause: EndCause::Released }];
     mirror.set(free("a"), ended.clone());
-    let told = all(&mirror, &mut position);
-    assert_eq!(told, Next::Changes(vec![WatchEvent::Changed { lock: free("a"), ended }]));
+    let events = all(&mirror, &mut position);
+    assert_eq!(events, Next::Changes(vec![WatchEvent::Changed { lock: free("a"), ended }]));
 }
 
-/// Only what ended with the last change was told.
+/// Once only the ends of the last change were reported.
 #[test]
-fn a_slow_watcher_is_told_of_each_end_once() {
+fn a_slow_watcher_gets_each_end_once() {
     let mirror = Mirror::default();
     mirror.set(held("a", 1), Vec::new());
     let mut position = beginning(&mirror);
     all(&mirror, &mut position);
     let ended = |id| vec![EndedGrant { grant: grant(id), cause: EndCause::Expired }];
-    let told = |position: &mut Position| match all(&mirror, position) {
+    let events = |position: &mut Position| match all(&mirror, position) {
         Next::Changes(mut changes) => match changes.remove(0) {
             WatchEvent::Changed { ended, .. } => ended,
             other => panic!("{other:?}"),
@@ -93,22 +93,22 @@ fn a_slow_watcher_is_told_of_each_end_once() {
     };
     mirror.set(held("a", 2), ended(1));
     mirror.set(held("a", 3), ended(2));
-    assert_eq!(told(&mut position), [ended(1), ended(2)].concat());
+    assert_eq!(events(&mut position), [ended(1), ended(2)].concat());
     mirror.set(held("a", 4), ended(3));
-    assert_eq!(told(&mut position), ended(3));
+    assert_eq!(events(&mut position), ended(3));
 }
 
 #[test]
-fn of_many_grants_that_left_a_resource_free_a_few_are_told() {
+fn of_many_ends_that_left_a_resource_free_a_few_are_reported() {
     let mirror = Mirror::default();
     let mut position = beginning(&mirror);
     let ended = |id| EndedGrant { grant: grant(id), cause: EndCause::Released };
     mirror.set(held("a", 0), (1..=50).map(ended).collect());
-    let Next::Changes(told) = all(&mirror, &mut position) else { panic!() };
-    assert!(matches!(&told[..], [WatchEvent::Changed { ended, .. }] if ended.len() == 50));
+    let Next::Changes(events) = all(&mirror, &mut position) else { panic!() };
+    assert!(matches!(&events[..], [WatchEvent::Changed { ended, .. }] if ended.len() == 50));
     mirror.set(free("a"), (1..=50).map(ended).collect());
-    let Next::Changes(told) = all(&mirror, &mut position) else { panic!() };
-    assert!(matches!(&told[..], [WatchEvent::Changed { ended, .. }] if ended.len() == 10));
+    let Next::Changes(events) = all(&mirror, &mut position) else { panic!() };
+    assert!(matches!(&events[..], [WatchEvent::Changed { ended, .. }] if ended.len() == 10));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn the_same_state_again_is_no_change() {
 }
 
 #[test]
-fn a_restart_is_told_and_all_states_follow() {
+fn a_restart_is_reported_and_all_states_follow() {
     let mirror = Mirror::default();
     mirror.set(held("a", 1), Vec::new());
     mirror.complete_up_to(u64::MAX);
@@ -132,8 +132,8 @@ fn a_restart_is_told_and_all_states_follow() {
     mirror.restart();
     mirror.set(held("a", 1), Vec::new());
     assert_eq!(all(&mirror, &mut position), Next::Restarted);
-    let told = all(&mirror, &mut position);
-    assert_eq!(told, Next::Changes(vec![changed(held("a", 1))]));
+    let events = all(&mirror, &mut position);
+    assert_eq!(events, Next::Changes(vec![changed(held("a", 1))]));
     assert_eq!(all(&mirror, &mut position), Next::CaughtUp { is_complete: false });
 }
 
@@ -151,19 +151,19 @@ fn a_watcher_that_is_behind_forgotten_resources_begins_again() {
     }
     assert!(mirror.state.lock().len() < FREED_MAX);
     assert_eq!(all(&mirror, &mut slow), Next::Restarted);
-    let told = all(&mirror, &mut slow);
-    assert_eq!(told, Next::Changes(vec![changed(held("kept", 1))]));
+    let events = all(&mirror, &mut slow);
+    assert_eq!(events, Next::Changes(vec![changed(held("kept", 1))]));
     assert_eq!(all(&mirror, &mut fast), Next::CaughtUp { is_complete: false });
 }
 
 #[test]
-fn a_watcher_of_some_resources_is_told_of_no_others() {
+fn a_watcher_of_some_resources_gets_no_others() {
     let mirror = Mirror::default();
     let mut position = beginning(&mirror);
     mirror.set(held("a", 1), Vec::new());
     mirror.set(held("b", 2), Vec::new());
-    let told = mirror.next(&mut position, 1000, &Scope::prefix("b"));
-    assert_eq!(told, Next::Changes(vec![changed(held("b", 2))]));
+    let events = mirror.next(&mut position, 1000, &Scope::prefix("b"));
+    assert_eq!(events, Next::Changes(vec![changed(held("b", 2))]));
 }
 
 #[test]
@@ -174,11 +174,11 @@ fn a_single_resource_is_found_without_a_look_at_the_others() {
         mirror.set(held(name, 1), Vec::new());
     }
     let only = Scope::resource(ResourceId::new("b").unwrap());
-    let told = mirror.next(&mut position, 1, &only);
-    assert_eq!(told, Next::Changes(vec![changed(held("b", 1))]));
+    let events = mirror.next(&mut position, 1, &only);
+    assert_eq!(events, Next::Changes(vec![changed(held("b", 1))]));
     let nothing = mirror.next(&mut position, 1, &only);
     assert_eq!(nothing, Next::CaughtUp { is_complete: false });
     mirror.set(free("b"), Vec::new());
-    let told = mirror.next(&mut position, 1, &only);
-    assert_eq!(told, Next::Changes(vec![changed(free("b"))]));
+    let events = mirror.next(&mut position, 1, &only);
+    assert_eq!(events, Next::Changes(vec![changed(free("b"))]));
 }

@@ -15,8 +15,8 @@ use crate::faulty::{Fault, hold, request, store, unlock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// The ends that were told of.
-type Told = Arc<Mutex<Vec<(Option<GrantId>, EndOutcome)>>>;
+/// The reported ends.
+type Ends = Arc<Mutex<Vec<(Option<GrantId>, EndOutcome)>>>;
 
 async fn end(store: &Store, of: EndOf) -> Result<Ended, LockError> {
     store.end(&EndRequest { of, dry_run: false, limit: 1000 }, &|_, _, _| {}).await
@@ -31,15 +31,15 @@ fn count(ended: &Ended) -> usize {
     ended.locks.iter().map(|lock| lock.grants.len()).sum()
 }
 
-/// Ends the grants of a scope, and adds each that is told of to `told`.
-async fn end_telling(
+/// Ends the grants of a scope, and adds each reported end to `ends`.
+async fn end_reporting(
     store: Store,
     prefix: &'static str,
-    told: Told,
+    ends: Ends,
 ) -> Result<Ended, LockError> {
     let of = EndOf::Scope { scope: Scope::prefix(prefix), holder_prefix: String::new() };
     let on_end = |_: &ResourceId, grant: &GrantView, outcome| {
-        told.lock().unwrap().push((grant.id, outcome));
+        ends.lock().unwrap().push((grant.id, outcome));
     };
     store.end(&EndRequest { of, dry_run: false, limit: 1000 }, &on_end).await
 }
@@ -79,7 +79,7 @@ async fn an_end_that_comes_late_spares_the_grant_that_came_after() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ends_of_which_one_is_unknown_are_not_told_as_not_happened() {
+async fn ends_of_which_one_is_unknown_are_not_reported_as_not_carried_out() {
     for second_fails_worse in [false, true] {
         let (store, faulty) = store();
         read_by(&store, 2).await;
@@ -88,8 +88,11 @@ async fn ends_of_which_one_is_unknown_are_not_told_as_not_happened() {
             faults.reverse();
         }
         faults.into_iter().for_each(|fault| faulty.script.on_unlock(fault));
-        let told = end_all(&store, "r").await;
-        assert!(matches!(told, Err(LockError::OutcomeUnknown(_))), "{faults:?} gave {told:?}");
+        let answer = end_all(&store, "r").await;
+        assert!(
+            matches!(answer, Err(LockError::OutcomeUnknown(_))),
+            "{faults:?} gave {answer:?}"
+        );
     }
 }
 
@@ -122,8 +125,8 @@ async fn all_parts_of_an_end_share_one_operation_timeout() {
     *faulty.script.look_delay.lock().unwrap() = 3 * SECOND;
     faulty.script.on_unlock(Fault::Silent);
     let began = Instant::now();
-    let told = end_all(&store, "r").await;
-    assert!(matches!(told, Err(LockError::OutcomeUnknown(_))), "{told:?}");
+    let answer = end_all(&store, "r").await;
+    assert!(matches!(answer, Err(LockError::OutcomeUnknown(_))), "{answer:?}");
     assert!(began.elapsed() < 6 * SECOND, "{:?}", began.elapsed());
 }
 
@@ -166,32 +169,32 @@ async fn a_grant_among_many_is_found_at_the_first_look_whatever_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_is_told_of_while_others_are_under_way() {
+async fn an_end_is_reported_while_others_are_under_way() {
     let (store, faulty) = store();
     let held = [hold(&store, "a/1").await.id, hold(&store, "a/2").await.id];
     for delay in [Duration::from_millis(10), SECOND] {
         faulty.script.on_unlock(Fault::Delayed(delay));
     }
-    let told = Told::default();
-    let ending = tokio::spawn(end_telling(store, "a/", told.clone()));
-    while told.lock().unwrap().is_empty() {
+    let ends = Ends::default();
+    let ending = tokio::spawn(end_reporting(store, "a/", ends.clone()));
+    while ends.lock().unwrap().is_empty() {
         sleep(Duration::from_millis(1)).await;
     }
     assert!(!ending.is_finished());
-    let [(id, EndOutcome::Ended)] = told.lock().unwrap()[..] else { panic!("{told:?}") };
+    let [(id, EndOutcome::Ended)] = ends.lock().unwrap()[..] else { panic!("{ends:?}") };
     assert!(held.contains(&id));
     ending.await.unwrap().unwrap();
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_of_unknown_outcome_is_told_of_as_unknown() {
+async fn an_end_of_unknown_outcome_is_reported_as_unknown() {
     let (store, faulty) = store();
     let held = hold(&store, "a/1").await;
     faulty.script.on_unlock(Fault::ReplyLost);
-    let told = Told::default();
-    let ended = end_telling(store, "a/", told.clone()).await;
+    let ends = Ends::default();
+    let ended = end_reporting(store, "a/", ends.clone()).await;
     assert!(matches!(ended, Err(LockError::OutcomeUnknown(_))), "{ended:?}");
-    assert_eq!(*told.lock().unwrap(), [(held.id, EndOutcome::Unknown)]);
+    assert_eq!(*ends.lock().unwrap(), [(held.id, EndOutcome::Unknown)]);
 }
 
 #[tokio::test(start_paused = true)]

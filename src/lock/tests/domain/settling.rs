@@ -131,7 +131,7 @@ fn renewal(lock_id: &str) -> RenewRequest {
     RenewRequest { resource: "r".parse().unwrap(), lock_id, ttl: None }
 }
 
-/// A renewal by the lock ID that the caller brought was told of a lock which then ended.
+/// A renewal with the caller's lock ID once succeeded for a lock that then ended.
 /// Trap: domain 35
 #[tokio::test(start_paused = true)]
 async fn a_renewal_does_not_find_an_acquisition_that_is_being_undone() {

@@ -81,7 +81,7 @@ async fn a_wait_is_answered_a_tenth_before_a_near_deadline() {
     assert!((90..95).contains(&asked_at.elapsed().as_millis()), "{:?}", asked_at.elapsed());
 }
 
-/// The outcome is unknown, because the backend is silent. A caller that is not told so
+/// The outcome is unknown, because the backend is silent. A caller without that answer
 /// before its deadline sees a bare `DEADLINE_EXCEEDED`, which means that nothing is held.
 #[tokio::test(start_paused = true)]
 async fn a_wait_on_a_silent_backend_is_answered_before_its_deadline() {
@@ -102,7 +102,7 @@ async fn a_wait_on_a_silent_backend_is_answered_before_its_deadline() {
 /// A stream stays open beyond the end of its wait. On a busy server the margin of a call was too
 /// short for the backend's answer, and waits ended with an unknown outcome.
 #[tokio::test(start_paused = true)]
-async fn the_end_of_a_wait_is_told_once_the_backend_has_confirmed_it() {
+async fn the_end_of_a_wait_is_answered_once_the_backend_has_confirmed_it() {
     for request_id in [None, Some("again")] {
         let (store, faulty) = store();
         hold(&store, "r").await;

@@ -26,7 +26,7 @@ fn all() -> Scope {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_is_told_every_ten_seconds_that_it_knows_everything() {
+async fn a_watcher_gets_synced_every_ten_seconds() {
     let (store, _) = watched(0);
     let mut watch = store.watch(all()).unwrap();
     assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
@@ -65,14 +65,14 @@ async fn a_watch_outlives_a_backend_that_cannot_be_watched_for_a_while() {
     let (store, backend) = watched(2);
     hold(&store, "r").await;
     let mut watch = store.watch(all()).unwrap();
-    // Nothing was told before, so that nothing is to be forgotten.
-    let told = watch.next().await.unwrap();
-    assert!(matches!(told, WatchEvent::Changed { .. }), "{told:?}");
+    // There was no event before, so there is nothing to forget.
+    let event = watch.next().await.unwrap();
+    assert!(matches!(event, WatchEvent::Changed { .. }), "{event:?}");
     assert_eq!(watch.next().await, Ok(WatchEvent::Synced));
     assert_eq!(backend.watches.load(Ordering::Relaxed), 3);
 }
 
-/// Its watchers were told nothing any more.
+/// Its watchers once got no more events.
 #[tokio::test(start_paused = true)]
 async fn a_watch_outlives_a_panic_of_the_backend() {
     let (store, backend) = watched(0);
@@ -82,9 +82,9 @@ async fn a_watch_outlives_a_panic_of_the_backend() {
     assert_eq!(backend.watches.load(Ordering::Relaxed), 2);
 }
 
-/// It was told `Synced` before a lock that was granted just before it began.
+/// It once got `Synced` before a lock that was granted just before it began.
 #[tokio::test(start_paused = true)]
-async fn a_newcomer_is_told_what_is_held_before_that_this_is_all() {
+async fn a_newcomer_gets_all_states_before_it_is_synced() {
     let (store, _) = watched(0);
     let mut first = store.watch(all()).unwrap();
     assert_eq!(first.next().await, Ok(WatchEvent::Synced));
@@ -93,8 +93,8 @@ async fn a_newcomer_is_told_what_is_held_before_that_this_is_all() {
     hold(&store, "b").await;
     let mut newcomer = store.watch(all()).unwrap();
     for _ in 0..2 {
-        let told = newcomer.next().await;
-        assert!(matches!(told, Ok(WatchEvent::Changed { .. })), "{told:?}");
+        let event = newcomer.next().await;
+        assert!(matches!(event, Ok(WatchEvent::Changed { .. })), "{event:?}");
     }
     assert_eq!(newcomer.next().await, Ok(WatchEvent::Synced));
 }
@@ -163,8 +163,8 @@ async fn a_watch_that_skips_many_locks_lets_others_run() {
         false
     });
     let mut watch = store.watch(none).unwrap();
-    let told = poll!(pin!(watch.next()));
-    assert!(told.is_pending());
+    let event = poll!(pin!(watch.next()));
+    assert!(event.is_pending());
     let looked_at = looked_at.load(Ordering::Relaxed);
     assert!(looked_at < LOCKS, "{looked_at}");
 }
