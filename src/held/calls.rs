@@ -97,9 +97,9 @@ impl Engine {
         task.await.unwrap_or(Err(HeldError::Lock(LockError::Internal)))
     }
 
-    /// Ends the grants of all who hold `target`; with `grant_id` only the grant with this
-    /// public ID. Has ended by `until`. Holders of this process are told at once. Completed
-    /// also if the caller goes away.
+    /// Ends all grants of `target`; with `grant_id`, only the grant with this public ID.
+    /// Ends by `until`. Holders of this process are notified at once. Runs to its end even
+    /// if the caller goes away.
     pub async fn force_unlock(
         &self,
         target: Target,
@@ -125,7 +125,7 @@ impl Engine {
         Ok(task.await.unwrap_or(Err(LockError::Internal))?)
     }
 
-    /// Tells the holder of a grant at once that it was ended by force, if it is held through
+    /// Notifies the holder at once that its grant was ended by force, if it is held through
     /// this process.
     pub fn forced(&self, target: &Target, grant: GrantId) {
         let mut table = self.table();
@@ -305,7 +305,7 @@ impl Engine {
                 let loss = (cause, record.abandoned());
                 table.lost.remember(key.clone(), lock_id.clone(), loss, Instant::now());
             }
-            record.holder.tell(ended);
+            record.holder.notify(ended);
         }
         drop(table);
         match result {

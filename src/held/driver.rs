@@ -191,7 +191,7 @@ impl Engine {
             Some(Ended::Lost(cause)) => self.lose(&mut table, id, cause),
             Some(ended) => {
                 if let Some(mut record) = table.remove(id) {
-                    record.holder.tell(ended);
+                    record.holder.notify(ended);
                 }
             }
         }

@@ -27,7 +27,7 @@ impl Default for EngineOptions {
     }
 }
 
-/// Renews the locks that are held, and tells of those that are lost. Cheap to clone.
+/// Renews held locks, and reports lost ones. Cheap to clone.
 #[derive(Clone)]
 pub struct Engine(pub(super) Arc<Inner>);
 

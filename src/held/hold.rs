@@ -19,23 +19,23 @@ pub struct HeldGuard {
 }
 
 impl Engine {
-    /// Renews a lock until it is unlocked or lost; its loss is told by notice.
-    /// It is released if the guard is dropped without [`HeldGuard::keep`].
-    /// `None` if it is lost already, or if a later request with its `request_id` has it.
+    /// Renews a lock until it is unlocked or lost; its loss is reported by a notice. It
+    /// is released if the guard is dropped without [`HeldGuard::keep`]. `None` if it is
+    /// lost already, or if a later request with its `request_id` holds it.
     #[must_use]
     pub fn hold(&self, holding: Holding) -> Option<HeldGuard> {
         self.guard(holding, None)
     }
 
-    /// Renews a lock for as long as the guard lives; how it ends is told to
-    /// the receiver.
+    /// Renews a lock for as long as the guard lives; its end is sent to the
+    /// receiver.
     #[must_use]
     pub fn hold_for_stream(
         &self,
         holding: Holding,
     ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
-        let (tell, told) = oneshot::channel();
-        (self.guard(holding, Some(tell)), told)
+        let (sender, end) = oneshot::channel();
+        (self.guard(holding, Some(sender)), end)
     }
 
     fn guard(
@@ -57,7 +57,7 @@ impl Engine {
             return replays.map(|replays| (id, replays));
         }
         // Of two grants that exclude each other, the later has the greater token, and the
-        // earlier has ended. Shared grants tell nothing of each other.
+        // earlier has ended. The tokens of shared grants do not show that.
         let mut is_over = false;
         for id in table.excluded_by(&key, record.mode) {
             let Some(held) = table.get_mut(id) else { continue };
@@ -69,7 +69,7 @@ impl Engine {
             }
         }
         if is_over {
-            self.tell(&mut table, record, Cause::Forced);
+            self.report_loss(&mut table, record, Cause::Forced);
             return None;
         }
         let id = table.insert(record);

@@ -23,7 +23,7 @@ pub(super) enum Holder {
     Unanswered,
     /// A caller without a stream, whose answer was written.
     Received,
-    /// A stream, which is told how its lock ends.
+    /// A stream, which is notified of the end of its lock.
     Stream(oneshot::Sender<Ended>),
 }
 
@@ -38,7 +38,7 @@ impl Holder {
     /// A repeated request of `again` was granted the same lock.
     pub(super) fn replayed(&mut self, again: Self) {
         if matches!((&self, &again), (Self::Stream(_), _) | (_, Self::Stream(_))) {
-            std::mem::replace(self, again).tell(Ended::Superseded);
+            std::mem::replace(self, again).notify(Ended::Superseded);
         }
     }
 
@@ -46,7 +46,7 @@ impl Holder {
     /// nothing.
     pub(super) fn detached(&mut self) {
         if matches!(self, Self::Stream(_)) {
-            self.tell(Ended::Detached);
+            self.notify(Ended::Detached);
         }
     }
 
@@ -55,9 +55,9 @@ impl Holder {
         matches!(self, Self::Received)
     }
 
-    /// Tells a stream how its lock ended, which is called once. Returns whether there is a
+    /// Notifies a stream of the end of its lock; called once. Returns whether there is a
     /// stream.
-    pub(super) fn tell(&mut self, ended: Ended) -> bool {
+    pub(super) fn notify(&mut self, ended: Ended) -> bool {
         let Self::Stream(stream) = std::mem::replace(self, Self::Received) else {
             return false;
         };
@@ -72,8 +72,8 @@ mod tests {
     use super::*;
 
     fn stream() -> (Holder, oneshot::Receiver<Ended>) {
-        let (tell, told) = oneshot::channel();
-        (Holder::Stream(tell), told)
+        let (sender, end) = oneshot::channel();
+        (Holder::Stream(sender), end)
     }
 
     #[test]
@@ -87,9 +87,9 @@ mod tests {
 
     #[test]
     fn a_stream_that_is_detached_ends_and_leaves_the_lock() {
-        let (mut holder, mut told) = stream();
+        let (mut holder, mut end) = stream();
         holder.detached();
-        assert_eq!(told.try_recv(), Ok(Ended::Detached));
+        assert_eq!(end.try_recv(), Ok(Ended::Detached));
         assert!(holder.has_received());
         let mut unanswered = Holder::Unanswered;
         unanswered.detached();
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn a_repeated_request_takes_over_from_a_stream() {
-        let (mut holder, mut told) = stream();
+        let (mut holder, mut end) = stream();
         holder.replayed(Holder::Unanswered);
-        assert_eq!(told.try_recv(), Ok(Ended::Superseded));
+        assert_eq!(end.try_recv(), Ok(Ended::Superseded));
         assert!(!holder.has_received());
     }
 

@@ -1,5 +1,4 @@
-//! Renews the locks that are held through this process, and tells of those that are
-//! lost.
+//! Renews the locks that are held through this process, and reports lost ones.
 //!
 //! [`Engine::hold`] takes a grant, [`Engine::unlock`] ends it. In between one task, the
 //! driver, does what is due:
@@ -19,8 +18,8 @@
 //!   `renewal`, its `unlock`, and its `holder`. Their methods decide and return what to
 //!   do; they wait for nothing.
 //! - `schedule` says when a lock is renewed, released (`max_hold`) and lost; `belief` is
-//!   until when its holder may believe in it.
-//! - `known` tells what is known of a lock without asking its store.
+//!   until when its holder may rely on it.
+//! - `known`: the state of a lock without asking its store.
 //! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
 //!   await.
 //!

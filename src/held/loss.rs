@@ -1,4 +1,4 @@
-//! How a held lock ends without an unlock, and who is told.
+//! The end of a held lock without an unlock, and the notice of it.
 
 use leasehold_lock::{Instant, LockId};
 use tokio::sync::mpsc;
@@ -28,7 +28,7 @@ impl Engine {
     /// Releases a lock that was held for as long as is allowed.
     pub(super) fn release_held_long_enough(&self, table: &mut Table, id: RecordId) {
         let Some(mut record) = table.remove(id) else { return };
-        self.tell_holder(table, &mut record, Cause::MaxHold);
+        self.notify_holder(table, &mut record, Cause::MaxHold);
         self.release(record);
     }
 
@@ -39,7 +39,7 @@ impl Engine {
         let key = &target.key();
         let mut table = self.table();
         if let Some(mut record) = table.find(key, lock_id).and_then(|id| table.remove(id)) {
-            record.holder.tell(Ended::Unlocked);
+            record.holder.notify(Ended::Unlocked);
             self.release(record);
             return true;
         }
@@ -56,21 +56,21 @@ impl Engine {
         true
     }
 
-    /// Removes a lock that is lost, and tells its holder.
+    /// Removes a lost lock, and notifies its holder.
     pub(super) fn lose(&self, table: &mut Table, id: RecordId, cause: Cause) {
         if let Some(record) = table.remove(id) {
-            self.tell(table, record, cause);
+            self.report_loss(table, record, cause);
         }
     }
 
-    /// Tells the holder that this lock, which is not in the table, is lost.
-    pub(super) fn tell(&self, table: &mut Table, mut record: Record, cause: Cause) {
+    /// Notifies the holder that this lock, which is not in the table, is lost.
+    pub(super) fn report_loss(&self, table: &mut Table, mut record: Record, cause: Cause) {
         record.cancel_renewal();
-        self.tell_holder(table, &mut record, cause);
+        self.notify_holder(table, &mut record, cause);
     }
 
-    fn tell_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
-        let had_stream = record.holder.tell(Ended::Lost(cause));
+    fn notify_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
+        let had_stream = record.holder.notify(Ended::Lost(cause));
         self.note(table, record, cause, !had_stream);
     }
 
@@ -89,7 +89,7 @@ impl Engine {
         {
             warn!(
                 resource = lost.resource.as_str(),
-                "too many callbacks wait; the app is not told that this lock is lost"
+                "too many callbacks wait; the app is not notified that this lock is lost"
             );
         }
     }

@@ -1,5 +1,5 @@
-//! The locks that were lost in the last minutes, so that a call that names one is
-//! told why.
+//! The locks that were lost in the last minutes, so that a call that names one
+//! gets the cause.
 
 use std::{
     collections::{HashMap, VecDeque},

@@ -53,7 +53,7 @@ pub struct Holding {
     pub place: OwnedSemaphorePermit,
 }
 
-/// A lock that was lost, as its app is told.
+/// A lost lock, as it is reported to its app.
 #[derive(Clone, Debug)]
 pub struct LostLock {
     /// The store's name.
@@ -136,7 +136,7 @@ impl Record {
             self.claims.add(attempt);
         }
         if replay.granted < self.granted {
-            replay.holder.tell(Ended::Superseded);
+            replay.holder.notify(Ended::Superseded);
             return false;
         }
         self.granted = replay.granted;

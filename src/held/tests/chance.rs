@@ -78,13 +78,13 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
     let faulty_backend = FaultyBackend::new(&plan, rng.fork(), Arc::clone(&ledger));
     let memory = Arc::clone(&faulty_backend.memory);
     let store = named("s", Store::new(Arc::new(faulty_backend), Settings::default()));
-    let (tell, mut notices) = mpsc::channel(1000);
+    let (sender, mut notices) = mpsc::channel(1000);
     let (healthy, health) = watch::channel(true);
     let options = EngineOptions {
         renewals_in_flight_max: plan.renewals_in_flight_max,
         ..EngineOptions::default()
     };
-    let engine = Engine::start(options, health, tell);
+    let engine = Engine::start(options, health, sender);
     let mut apps = JoinSet::new();
     for number in 0..plan.locks {
         let app = App {
@@ -104,7 +104,7 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
             biased;
             Some(lost) = notices.recv() => {
                 let number = lost.resource.as_str()[1..].parse().unwrap();
-                ledger.note(number, What::Told(lost.cause));
+                ledger.note(number, What::Reported(lost.cause));
             }
             ended = apps.join_next() => match ended {
                 Some(ended) => ended.unwrap(),
@@ -122,7 +122,7 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
     let closed = timeout(Duration::from_secs(120), engine.close()).await.is_ok();
     while let Ok(lost) = notices.try_recv() {
         let number = lost.resource.as_str()[1..].parse().unwrap();
-        ledger.note(number, What::Told(lost.cause));
+        ledger.note(number, What::Reported(lost.cause));
     }
     sleep(Duration::from_secs(120)).await;
     ledger.left(closed, engine.held(), memory.records());
@@ -163,8 +163,8 @@ impl App {
         let target =
             Target { store: Arc::clone(&self.store), resource: holding.resource.clone() };
         if streamed {
-            let (guard, told) = self.engine.hold_for_stream(holding);
-            self.stream(guard.unwrap(), told, &target, &granted.lock_id).await;
+            let (guard, end) = self.engine.hold_for_stream(holding);
+            self.stream(guard.unwrap(), end, &target, &granted.lock_id).await;
         } else {
             if let Some(guard) = self.engine.hold(holding) {
                 guard.keep();
@@ -183,7 +183,7 @@ impl App {
     async fn stream(
         &mut self,
         guard: HeldGuard,
-        mut told: oneshot::Receiver<Ended>,
+        mut end: oneshot::Receiver<Ended>,
         target: &Target,
         lock_id: &LockId,
     ) {
@@ -192,20 +192,20 @@ impl App {
             let until = Instant::now() + self.between(self.plan.ttl_ms_max * 2);
             tokio::select! {
                 biased;
-                ended = &mut told => return self.ended(ended),
+                ended = &mut end => return self.ended(ended),
                 () = sleep_until(until) => {}
             }
             let ledger = Arc::clone(&self.ledger);
             tokio::select! {
                 biased;
-                ended = &mut told => match ended.unwrap() {
-                    Ended::Lost(cause) => return ledger.note(number, What::Told(cause)),
+                ended = &mut end => match ended.unwrap() {
+                    Ended::Lost(cause) => return ledger.note(number, What::Reported(cause)),
                     _ => return,
                 },
                 () = self.act(target, lock_id) => {}
             }
         }
-        match told.try_recv() {
+        match end.try_recv() {
             Ok(ended) => self.ended(Ok(ended)),
             Err(_) => {
                 self.ledger.note(number, What::StreamEnded);
@@ -216,7 +216,7 @@ impl App {
 
     fn ended(&self, ended: Result<Ended, oneshot::error::RecvError>) {
         if let Ended::Lost(cause) = ended.unwrap() {
-            self.ledger.note(self.number, What::Told(cause));
+            self.ledger.note(self.number, What::Reported(cause));
         }
     }
 
@@ -253,9 +253,9 @@ impl App {
                 if first.is_ok() && second.is_ok() {
                     self.ledger.wrong(self.number, "was unlocked twice");
                 }
-                // Only one of the two may be told why.
+                // Only one of the two may get the cause.
                 Some(match (first, second) {
-                    (Err(told @ HeldError::Lost(_)), Err(_)) => Err(told),
+                    (Err(loss @ HeldError::Lost(_)), Err(_)) => Err(loss),
                     (first, second) => first.or(second),
                 })
             }
@@ -290,9 +290,9 @@ fn number(name: &str) -> Option<u64> {
     clippy::print_stdout,
     clippy::disallowed_methods,
     clippy::disallowed_types,
-    reason = "tells what was done"
+    reason = "prints what was done"
 )]
-fn every_schedule_tells_the_truth_in_time() {
+fn every_schedule_reports_the_truth_in_time() {
     let seeds = number("LEASEHOLD_SEEDS").unwrap_or(SEEDS);
     let first = number("LEASEHOLD_FIRST_SEED").unwrap_or(0);
     let (begun, mut locks) = (std::time::Instant::now(), 0);

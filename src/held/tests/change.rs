@@ -25,9 +25,9 @@ async fn a_detached_lock_is_not_renewed_and_lasts_for_the_ttl() {
 async fn a_stream_ends_when_its_lock_is_detached_and_releases_nothing() {
     let setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let (guard, told) = setup.engine.hold_for_stream(setup.holding("r", &granted));
+    let (guard, end) = setup.engine.hold_for_stream(setup.holding("r", &granted));
     setup.change("r", granted.lock_id, Some(SHORT), Change::Detach).await.unwrap();
-    assert_eq!(told.await, Ok(Ended::Detached));
+    assert_eq!(end.await, Ok(Ended::Detached));
     drop(guard);
     settle().await;
     assert!(!setup.is_free("r").await);
@@ -102,10 +102,10 @@ async fn a_lock_that_is_not_held_here_is_not_changed() {
 async fn a_change_whose_caller_went_away_is_made() {
     let setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let (guard, told) = setup.engine.hold_for_stream(setup.holding("r", &granted));
+    let (guard, end) = setup.engine.hold_for_stream(setup.holding("r", &granted));
     setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(1)));
     let change = setup.change("r", granted.lock_id.clone(), Some(SHORT), Change::Detach);
     assert!(tokio::time::timeout(Duration::from_millis(10), change).await.is_err());
-    assert_eq!(told.await, Ok(Ended::Detached));
+    assert_eq!(end.await, Ok(Ended::Detached));
     drop(guard);
 }

@@ -50,9 +50,9 @@ async fn a_reported_lock_s_renewal_ends_before_its_release() {
 async fn the_stream_of_a_reported_lock_ends_well() {
     let setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let (guard, told) = setup.engine.hold_for_stream(setup.holding("r", &granted));
+    let (guard, end) = setup.engine.hold_for_stream(setup.holding("r", &granted));
     assert!(setup.give_up(&granted.lock_id));
-    assert_eq!(told.await, Ok(Ended::Unlocked));
+    assert_eq!(end.await, Ok(Ended::Unlocked));
     drop(guard);
     settle().await;
     assert!(setup.is_free("r").await);

@@ -93,7 +93,7 @@ async fn a_lost_lock_is_known_by_its_cause() {
 async fn a_lock_that_is_released_is_being_unlocked_until_that_is_confirmed() {
     let setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let (guard, _told) = setup.engine.hold_for_stream(setup.holding("r", &granted));
+    let (guard, _end) = setup.engine.hold_for_stream(setup.holding("r", &granted));
     setup.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
     drop(guard);
     settle().await;

@@ -1,4 +1,4 @@
-//! A lost lock is told at its safe deadline at the latest, with its cause.
+//! A lost lock is reported at its safe deadline at the latest, with its cause.
 
 use leasehold_lock::{RenewRequest, safe_deadline};
 
@@ -9,10 +9,10 @@ use crate::Cause;
 
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The holder is told no later than the safe deadline, whatever the failure.
+/// The holder is notified no later than the safe deadline, whatever the failure.
 /// Trap: sidecar 16
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_is_cut_off_is_told_at_its_safe_deadline() {
+async fn a_holder_that_is_cut_off_is_notified_at_its_safe_deadline() {
     for fault in [Fault::Unreachable, Fault::Silent] {
         let mut setup = setup();
         setup.script.on_every_renewal(Some(fault));
@@ -40,7 +40,7 @@ async fn a_late_reply_moves_no_deadline() {
     setup.script.on_every_renewal(Some(Fault::Unreachable));
     setup.notices.recv().await.unwrap();
     assert!(Instant::now() <= safe_deadline(sent_by, TTL) + Duration::from_millis(1));
-    assert!(!setup.is_free("r").await, "told before the backend expires it");
+    assert!(!setup.is_free("r").await, "reported before the backend expires it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +56,7 @@ async fn what_is_gone_before_its_safe_deadline_was_forced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_force_through_this_process_is_told_at_once() {
+async fn a_force_through_this_process_is_reported_at_once() {
     let mut setup = setup();
     setup.hold("r").await;
     setup.force("r").await.unwrap();
@@ -65,7 +65,7 @@ async fn a_force_through_this_process_is_told_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_held_for_as_long_as_allowed_is_released_and_told() {
+async fn a_lock_held_for_as_long_as_allowed_is_released_and_reported() {
     let mut setup = setup();
     let granted = setup.acquire("r", TTL).await;
     let max_hold = MaxHold::Asked(TTL * 3);
@@ -101,17 +101,17 @@ async fn a_newer_grant_of_the_resource_means_that_the_older_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_is_told_and_the_app_is_not_called_too() {
+async fn a_stream_is_notified_and_the_app_is_not_called_too() {
     let mut setup = setup();
-    let (_guard, told) = setup.stream("r").await;
+    let (_guard, end) = setup.stream("r").await;
     setup.script.on_every_renewal(Some(Fault::Unreachable));
-    assert_eq!(told.await.unwrap(), Ended::Lost(Cause::Unreachable));
+    assert_eq!(end.await.unwrap(), Ended::Lost(Cause::Unreachable));
     assert!(setup.notices.try_recv().is_err());
 }
 
 /// Trap: sidecar 16
 #[tokio::test(start_paused = true)]
-async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
+async fn a_thousand_lost_at_once_are_reported_while_the_others_are_renewed() {
     let mut setup = setup();
     let (cut_off, script) = scripted("cut off");
     for lock in 0..1000 {
@@ -136,9 +136,9 @@ async fn a_thousand_lost_at_once_are_told_while_the_others_are_renewed() {
     assert_eq!(setup.engine.held(), 1000);
 }
 
-/// A force through this process is told at once, also if its caller does not wait.
+/// A force through this process is reported at once, even if its caller does not wait.
 #[tokio::test(start_paused = true)]
-async fn a_force_whose_caller_went_away_is_told_at_once() {
+async fn a_force_without_its_caller_is_reported_at_once() {
     let mut setup = setup();
     setup.hold("r").await;
     setup.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
@@ -164,7 +164,7 @@ async fn a_shorter_ttl_that_may_have_been_granted_is_believed_in_no_longer() {
     assert!(matches!(unknown, Err(HeldError::Lock(LockError::OutcomeUnknown(_)))));
     assert_eq!(setup.notices.recv().await.unwrap().cause, Cause::Expired);
     assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
-    assert!(!setup.is_free("r").await, "told before the backend expires it");
+    assert!(!setup.is_free("r").await, "reported before the backend expires it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -198,7 +198,7 @@ async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
         );
         setup.notices.recv().await.unwrap();
         assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
-        assert!(!setup.is_free("r").await, "told before the backend expires it");
+        assert!(!setup.is_free("r").await, "reported before the backend expires it");
     }
 }
 
@@ -223,11 +223,11 @@ async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
     assert!(first.await.unwrap().is_err());
     setup.notices.recv().await.unwrap();
     assert!(Instant::now() <= safe_deadline(sent, SHORT) + Duration::from_millis(1));
-    assert!(!setup.is_free("r").await, "told before the backend expires it");
+    assert!(!setup.is_free("r").await, "reported before the backend expires it");
 }
 
-/// It took the place of the renewal under way, whose outcome then was unknown: the lock was
-/// told lost though the store had it.
+/// It once replaced the renewal under way, which then had an unknown outcome: the lock was
+/// reported as lost though the store had it.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_with_too_long_a_ttl_leaves_the_one_under_way_alone() {
     let setup = setup();

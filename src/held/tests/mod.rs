@@ -29,7 +29,7 @@ use super::{
 
 const TTL: Duration = Duration::from_secs(30);
 
-/// An engine, a store over a scripted backend, and what it tells.
+/// An engine, a store over a scripted backend, and the engine's notices.
 struct Setup {
     engine: Engine,
     store: Arc<dyn LockStore>,
@@ -43,10 +43,10 @@ fn setup() -> Setup {
 }
 
 fn setup_with(options: EngineOptions) -> Setup {
-    let (tell, notices) = mpsc::channel(1000);
+    let (sender, notices) = mpsc::channel(1000);
     let (healthy, health) = watch::channel(true);
     let (store, script) = scripted("s");
-    Setup { engine: Engine::start(options, health, tell), store, script, notices, healthy }
+    Setup { engine: Engine::start(options, health, sender), store, script, notices, healthy }
 }
 
 fn scripted(name: &str) -> (Arc<dyn LockStore>, Arc<Script>) {
@@ -118,8 +118,8 @@ impl Setup {
 
     async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<Ended>) {
         let granted = self.acquire(resource, TTL).await;
-        let (guard, told) = self.engine.hold_for_stream(self.holding(resource, &granted));
-        (guard.unwrap(), told)
+        let (guard, end) = self.engine.hold_for_stream(self.holding(resource, &granted));
+        (guard.unwrap(), end)
     }
 
     fn key(&self, resource: &str) -> HeldKey {

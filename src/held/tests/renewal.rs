@@ -136,9 +136,9 @@ async fn a_short_recovery_is_not_missed() {
 #[tokio::test(start_paused = true)]
 async fn an_app_that_was_never_healthy_renews_nothing() {
     let (healthy, health) = watch::channel(false);
-    let (tell, mut notices) = mpsc::channel(10);
+    let (sender, mut notices) = mpsc::channel(10);
     let mut setup = setup();
-    setup.engine = Engine::start(EngineOptions::default(), health, tell);
+    setup.engine = Engine::start(EngineOptions::default(), health, sender);
     setup.hold("r").await;
     assert_eq!(notices.recv().await.unwrap().cause, Cause::Unhealthy);
     drop(healthy);

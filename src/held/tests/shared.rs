@@ -68,7 +68,7 @@ async fn a_reader_that_unlocks_leaves_the_others_held() {
 
 /// Trap: sidecar 59
 #[tokio::test(start_paused = true)]
-async fn the_loss_of_one_reader_is_told_to_it_alone() {
+async fn the_loss_of_one_reader_is_reported_to_it_alone() {
     let mut setup = setup();
     let lock_ids = setup.hold_readers(3).await;
     let ended = UnlockRequest::owner("r".parse().unwrap(), lock_ids[1].clone());
@@ -81,16 +81,16 @@ async fn the_loss_of_one_reader_is_told_to_it_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_force_through_this_process_is_told_to_all_readers_at_once() {
+async fn a_force_through_this_process_is_reported_to_all_readers_at_once() {
     let mut setup = setup();
     let lock_ids = setup.hold_readers(READERS).await;
     setup.force("r").await.unwrap();
-    let mut told = Vec::new();
+    let mut lost_ids = Vec::new();
     while let Ok(lost) = setup.notices.try_recv() {
         assert_eq!(lost.cause, Cause::Forced);
-        told.push(lost.lock_id);
+        lost_ids.push(lost.lock_id);
     }
-    assert_eq!(told, lock_ids);
+    assert_eq!(lost_ids, lock_ids);
     assert!(setup.is_free("r").await);
     assert_eq!(setup.engine.held(), 0);
 }

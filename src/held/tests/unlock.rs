@@ -108,12 +108,12 @@ async fn of_two_unlocks_at_once_neither_overtakes_the_renewal() {
     assert_eq!(setup.script.renewing_at_unlock.load(Ordering::SeqCst), 0);
 }
 
-/// Found by random schedules: the second of two found nothing any more, and the
-/// holder was told that its lock was forced.
+/// Found by random schedules: the second of two unlocks found nothing any more,
+/// and the holder got a notice that its lock was forced.
 #[tokio::test(start_paused = true)]
-async fn an_unlock_that_another_overtook_tells_no_loss() {
+async fn an_unlock_that_another_overtook_reports_no_loss() {
     let setup = setup();
-    let (guard, told) = setup.stream("r").await;
+    let (guard, end) = setup.stream("r").await;
     let lock_id = {
         let mut table = setup.engine.table();
         let (id, _) = table.of_key(&setup.key("r")).next().unwrap();
@@ -124,14 +124,14 @@ async fn an_unlock_that_another_overtook_tells_no_loss() {
     let (first, second) = tokio::join!(unlock(), unlock());
     assert!(first.is_ok());
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
-    assert_eq!(told.await, Ok(Ended::Unlocked));
+    assert_eq!(end.await, Ok(Ended::Unlocked));
     drop(guard);
 }
 
-/// Found by random schedules: the app renewed by itself after an unlock whose
-/// answer was lost, and its holder was told that its lock was forced.
+/// Found by random schedules: the app renewed by itself after an unlock with a
+/// lost answer, and its holder got a notice that its lock was forced.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_after_an_unlock_without_an_answer_tells_no_loss() {
+async fn a_renewal_after_an_unlock_without_an_answer_reports_no_loss() {
     let mut setup = setup();
     let granted = setup.hold("r").await;
     setup.script.on_unlock(Fault::ReplyLost);
@@ -163,7 +163,7 @@ async fn an_unlock_finds_a_lock_that_was_forced_elsewhere_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_releases_until_it_is_confirmed() {
     let setup = setup();
-    let (guard, _told) = setup.stream("r").await;
+    let (guard, _end) = setup.stream("r").await;
     setup.script.on_unlock(Fault::Unreachable);
     setup.script.on_unlock(Fault::Unreachable);
     drop(guard);
@@ -186,7 +186,7 @@ async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
         granted.receipt.accept();
         let max_hold = MaxHold::Asked(Duration::from_secs(20));
         let holding = Holding { max_hold, ..setup.holding("r", &granted) };
-        let (guard, _told) = setup.engine.hold_for_stream(holding);
+        let (guard, _end) = setup.engine.hold_for_stream(holding);
         let elsewhere = setup.store.store().try_lock(ask()).await.unwrap();
         assert_eq!(elsewhere.lock_id, granted.lock_id);
         match end {
@@ -208,7 +208,7 @@ async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_ends_joins_its_renewal_first() {
     let setup = setup();
-    let (guard, _told) = setup.stream("r").await;
+    let (guard, _end) = setup.stream("r").await;
     setup.script.on_renewal(Fault::Delayed(Duration::from_secs(2)));
     while setup.script.renewals.load(Ordering::SeqCst) == 0 {
         settle().await;
@@ -231,7 +231,7 @@ async fn a_place_is_free_again_when_a_lock_ends() {
     setup.script.on_every_renewal(Some(Fault::Unreachable));
     setup.notices.recv().await.unwrap();
     assert!(!setup.engine.is_full());
-    let (guard, _told) = setup.stream("c").await;
+    let (guard, _end) = setup.stream("c").await;
     drop(guard);
     settle().await;
     assert!(!setup.engine.is_full());

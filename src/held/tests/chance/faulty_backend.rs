@@ -1,4 +1,4 @@
-//! The memory backend with faults drawn from the seed. Tells the ledger what happened.
+//! The memory backend with faults drawn from the seed. Records in the ledger what happened.
 
 use std::{
     sync::{Arc, Mutex},

@@ -33,8 +33,8 @@ pub(super) enum What {
     UnlockLeft,
     Forcing,
     StreamEnded,
-    /// The holder was told that it is lost.
-    Told(Cause),
+    /// The loss was reported to the holder.
+    Reported(Cause),
 }
 
 #[derive(Debug)]
@@ -53,7 +53,7 @@ struct Lock {
     freed: bool,
     /// It ended with its holder's knowledge.
     unlocked: bool,
-    told: Option<Cause>,
+    reported: Option<Cause>,
     stream_ended: Option<Instant>,
 }
 
@@ -111,7 +111,7 @@ impl Ledger {
                 unlocking: false,
                 freed: false,
                 unlocked: false,
-                told: None,
+                reported: None,
                 stream_ended: None,
             },
         );
@@ -168,15 +168,15 @@ impl Ledger {
                 "left behind: closed {closed}, {held} held, {records} in the store"
             ));
         }
-        let untold: Vec<u32> = state
+        let unreported: Vec<u32> = state
             .locks
             .iter()
-            .filter(|(_, lock)| lock.told.is_none() && lock.stream_ended.is_none())
+            .filter(|(_, lock)| lock.reported.is_none() && lock.stream_ended.is_none())
             .filter(|(_, lock)| !lock.unlocked && !lock.freed)
             .map(|(number, _)| *number)
             .collect();
-        for number in untold {
-            state.wrong(number, "ran out, and nobody was told");
+        for number in unreported {
+            state.wrong(number, "ran out without a report");
         }
     }
 
@@ -231,11 +231,11 @@ impl Lock {
                 }
             }
             What::Unlocked => self.unlocked = true,
-            // The answer to its own call told the app.
+            // The answer to its own call informed the app.
             What::NotUnlocked(_) | What::UnlockLeft => self.freed = true,
             What::Forcing => self.forced = true,
             What::StreamEnded => self.stream_ended = Some(now),
-            What::Told(cause) => return self.told(cause, now, was_unhealthy),
+            What::Reported(cause) => return self.reported(cause, now, was_unhealthy),
             _ => {}
         }
         None
@@ -251,7 +251,7 @@ impl Lock {
         let is_soon = sent.is_some_and(|sent| now < sent + self.ttl / 4);
         if self.in_flight > 1 && is_soon {
             Some("has two renewals under way".into())
-        } else if self.unlocked || self.told.is_some() || stream_ended {
+        } else if self.unlocked || self.reported.is_some() || stream_ended {
             (!by_app).then(|| "is renewed although it is over".into())
         } else if !self.renewed && !by_app {
             Some("is renewed, which is its app's to do".into())
@@ -262,8 +262,8 @@ impl Lock {
         }
     }
 
-    fn told(&mut self, cause: Cause, now: Instant, was_unhealthy: bool) -> Option<String> {
-        let again = self.told.replace(cause).is_some();
+    fn reported(&mut self, cause: Cause, now: Instant, was_unhealthy: bool) -> Option<String> {
+        let again = self.reported.replace(cause).is_some();
         let early = now < self.safe_until;
         let late = now > self.safe_until + Duration::from_millis(1);
         let may_be = match cause {
@@ -275,13 +275,13 @@ impl Lock {
             Cause::Expired => (!self.renewed || self.unlocking) && !early,
         };
         if again {
-            Some("was told twice".into())
+            Some("was reported twice".into())
         } else if self.unlocked {
-            Some(format!("was told {cause} after its unlock was answered"))
+            Some(format!("was reported as {cause} after its unlock was answered"))
         } else if late {
-            Some(format!("was told {cause} late, {:?}", now - self.safe_until))
+            Some(format!("was reported as {cause} late, {:?}", now - self.safe_until))
         } else if !may_be {
-            Some(format!("was told {cause}, early {early}: {self:?}"))
+            Some(format!("was reported as {cause}, early {early}: {self:?}"))
         } else {
             None
         }
