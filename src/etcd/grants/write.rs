@@ -22,7 +22,7 @@ use crate::{
     lease::{
         leases::{Leases, lease_ttl_s},
         pool::Lease,
-        revocations::Begun,
+        resolve::Begun,
         taken::Taken,
     },
     record::Record,

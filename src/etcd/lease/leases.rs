@@ -20,7 +20,7 @@ use crate::{
     lease::{
         keeper::{KeepError, Keeper},
         pool::{Lease, SLACK},
-        revocations::Revocations,
+        revocations::{Revocations, Unwanted},
         stock::Stock,
         taken::Taken,
     },
@@ -263,7 +263,7 @@ impl New<'_> {
 
 impl Drop for New<'_> {
     fn drop(&mut self) {
-        self.revocations.later_if_granted(self.id);
+        self.revocations.push(Unwanted::if_granted(self.id));
     }
 }
 

@@ -3,6 +3,7 @@
 pub(crate) mod keeper;
 pub(crate) mod leases;
 pub(crate) mod pool;
-pub(crate) mod revocations;
+pub(crate) mod resolve;
+mod revocations;
 pub(crate) mod stock;
 pub(crate) mod taken;

@@ -9,9 +9,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::poll_fn};
-use leasehold_util::retry::pause_before;
 use tokio::{
     sync::{Notify, Semaphore, mpsc},
     time::{Instant, sleep, timeout, timeout_at},
@@ -21,11 +19,8 @@ use tracing::warn;
 
 use crate::{
     background::Background,
-    client::{
-        connection::{Connection, delays},
-        failure::{Failure, Refusal},
-    },
-    revision::Revision,
+    client::{connection::Connection, failure::Failure},
+    lease::resolve::{Begun, Resolved, revoke},
 };
 
 /// Leases waiting to be revoked beyond which no new ones are granted: etcd 3.5 and 3.6
@@ -49,47 +44,8 @@ const LATE_MAX: usize = 10_000;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 const CLOSE_POLL: Duration = Duration::from_millis(10);
 
-/// A write of a grant's record under a lease, whose outcome is not known yet.
-#[derive(Clone, Debug)]
-pub(crate) struct Begun {
-    key: Arc<str>,
-    /// For a move of a live grant: the revision that the write compares, and the lease that the
-    /// key lies under before. `None` for a key that is new.
-    moved: Option<(Revision, i64)>,
-}
-
-impl Begun {
-    /// A write of a new key, which is to go with the lease unless the write is known to have
-    /// succeeded.
-    pub(crate) fn new(key: &str) -> Self {
-        Self { key: key.into(), moved: None }
-    }
-
-    /// A move of a live grant, which must not end with the lease.
-    pub(crate) fn moving(key: &str, pair: &KeyValue) -> Self {
-        let moved = (Revision::from_etcd(pair.mod_revision()), pair.lease());
-        Self { key: key.into(), moved: Some(moved) }
-    }
-
-    /// Whether the key is new.
-    pub(crate) fn is_new(&self) -> bool {
-        self.moved.is_none()
-    }
-}
-
-/// What became of a write whose answer was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resolved {
-    /// Its key lies under its lease, written at this revision.
-    Applied(Revision),
-    /// It was not applied and never will be, and its lease is free.
-    Never,
-    /// It was not applied and never will be, because its lease is revoked.
-    Revoked,
-}
-
 /// A lease that is to be revoked.
-struct Unwanted {
+pub(super) struct Unwanted {
     id: i64,
     /// Whether it counts for the backlog, which new locks have to wait for.
     is_backlog: bool,
@@ -101,12 +57,30 @@ struct Unwanted {
 }
 
 impl Unwanted {
-    fn new(id: i64) -> Self {
+    /// New locks wait while too many of these are left.
+    pub(super) fn new(id: i64) -> Self {
         Self { id, is_backlog: true, may_come_late: false, unsettled: None }
     }
 
-    fn unhurried(id: i64) -> Self {
+    /// No new lock waits for it.
+    pub(super) fn unhurried(id: i64) -> Self {
         Self { is_backlog: false, ..Self::new(id) }
+    }
+
+    /// Its grant was asked for and not answered: it is revoked again later, if etcd does not
+    /// know it yet.
+    pub(super) fn if_granted(id: i64) -> Self {
+        Self { may_come_late: true, ..Self::new(id) }
+    }
+
+    /// A write under it may have been applied, or come to be. A new key goes with the lease; of
+    /// the two leases of a grant that was to be moved, the one is revoked that the key does not
+    /// lie under.
+    pub(super) fn after(id: i64, begun: Begun) -> Self {
+        match begun.moved {
+            Some(_) => Self { unsettled: Some(begun), ..Self::unhurried(id) },
+            None => Self::new(id),
+        }
     }
 }
 
@@ -145,30 +119,15 @@ impl Revocations {
         revocations
     }
 
-    /// Revokes a lease in the background. New locks wait while too many of these are left.
-    pub(crate) fn later(&self, id: i64) {
-        self.push(Unwanted::new(id));
-    }
-
-    /// The same, but no new lock waits for it.
-    pub(crate) fn later_unhurried(&self, id: i64) {
-        self.push(Unwanted::unhurried(id));
-    }
-
-    /// Revokes a lease whose grant was asked for and not answered: again later, if etcd does
-    /// not know it yet.
-    pub(crate) fn later_if_granted(&self, id: i64) {
-        self.push(Unwanted { may_come_late: true, ..Unwanted::new(id) });
-    }
-
-    /// Makes sure in the background of a write under a lease: a new key goes with the lease;
-    /// of the two leases of a grant that was to be moved, the one is revoked that the key does
-    /// not lie under.
-    pub(super) fn settle(&self, id: i64, begun: Begun) {
-        self.push(match begun.moved {
-            Some(_) => Unwanted { unsettled: Some(begun), ..Unwanted::unhurried(id) },
-            None => Unwanted::new(id),
-        });
+    /// Revokes a lease in the background.
+    pub(super) fn push(&self, unwanted: Unwanted) {
+        // A key without a lease has lease 0.
+        if unwanted.id == 0 {
+            return;
+        }
+        self.left.fetch_add(1, Ordering::Relaxed);
+        self.backlog.fetch_add(usize::from(unwanted.is_backlog), Ordering::Relaxed);
+        self.send(unwanted);
     }
 
     /// Waits while too many leases are to be revoked.
@@ -207,16 +166,6 @@ impl Revocations {
         self.left.load(Ordering::Relaxed)
     }
 
-    fn push(&self, unwanted: Unwanted) {
-        // A key without a lease has lease 0.
-        if unwanted.id == 0 {
-            return;
-        }
-        self.left.fetch_add(1, Ordering::Relaxed);
-        self.backlog.fetch_add(usize::from(unwanted.is_backlog), Ordering::Relaxed);
-        self.send(unwanted);
-    }
-
     fn send(&self, unwanted: Unwanted) {
         let is_backlog = unwanted.is_backlog;
         if self.queue.try_send(unwanted).is_err() {
@@ -251,7 +200,7 @@ impl Revocations {
         loop {
             let until = Instant::now() + REVOKE_TIMEOUT;
             let revoked = match unsettled {
-                None => self.revoke(id, until).await,
+                None => revoke(&self.connection, id, until).await,
                 Some(begun) => self.revoke_other(id, begun, until).await,
             };
             match revoked {
@@ -290,25 +239,6 @@ impl Revocations {
         });
     }
 
-    /// Revokes a lease; returns whether there was one.
-    pub(super) async fn revoke(&self, id: i64, until: Instant) -> Result<bool, Failure> {
-        let mut delays = delays();
-        loop {
-            let link = self.connection.link(until).await?;
-            let mut client = link.client().lease_client();
-            match self.connection.answer(&link, until, Box::pin(client.revoke(id))).await {
-                Ok(_) => return Ok(true),
-                Err(Failure::Refused(Refusal::LeaseNotFound, _)) => return Ok(false),
-                Err(failure) if failure.is_passing() => {
-                    if !pause_before(until, delays.next_delay()).await {
-                        return Err(failure);
-                    }
-                }
-                Err(refused) => return Err(refused),
-            }
-        }
-    }
-
     /// Revokes the lease that a grant does not lie under after a move.
     async fn revoke_other(
         &self,
@@ -316,69 +246,13 @@ impl Revocations {
         begun: &Begun,
         until: Instant,
     ) -> Result<bool, Failure> {
-        let unwanted = match (self.resolve(id, begun, true, until).await?, begun.moved) {
+        let resolved = begun.resolve(&self.connection, id, true, until).await?;
+        let unwanted = match (resolved, begun.moved) {
             (Resolved::Applied(_), Some((_, before))) => before,
             _ => id,
         };
         // A key without a lease has lease 0.
-        if unwanted == 0 { Ok(true) } else { self.revoke(unwanted, until).await }
-    }
-
-    /// Finds out what became of a write under a lease whose answer was lost. If it was not
-    /// applied, it may still be on its way: a proposal can outlive its connection. So the lease
-    /// of a new key is revoked. A key that was to be moved is written again, unchanged, so that
-    /// the move finds another revision. Then the key is read again.
-    pub(super) async fn resolve(
-        &self,
-        id: i64,
-        begun: &Begun,
-        may_come: bool,
-        until: Instant,
-    ) -> Result<Resolved, Failure> {
-        let revision = |pair: &KeyValue| Revision::from_etcd(pair.mod_revision());
-        let mut settled = (!may_come).then_some(Resolved::Never);
-        loop {
-            let get = vec![TxnOp::get(&*begun.key, None)];
-            let read = self.connection.read(get, until).await?;
-            let found = match read.op_responses().into_iter().next() {
-                Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
-                _ => None,
-            };
-            if let Some(pair) = found.as_ref().filter(|pair| pair.lease() == id) {
-                return Ok(Resolved::Applied(revision(pair)));
-            }
-            if let Some(settled) = settled {
-                return Ok(settled);
-            }
-            settled = match (begun.moved, &found) {
-                (None, _) => {
-                    self.revoke(id, until).await?;
-                    Some(Resolved::Revoked)
-                }
-                (Some((compared, _)), Some(pair)) if revision(pair) == compared => {
-                    match self.fence(&begun.key, pair, until).await {
-                        Ok(()) => Some(Resolved::Never),
-                        Err(failure) if failure.is_passing() && Instant::now() < until => None,
-                        Err(failure) => return Err(failure),
-                    }
-                }
-                _ => return Ok(Resolved::Never),
-            };
-        }
-    }
-
-    /// Writes a key again as it is, if it is unchanged.
-    async fn fence(&self, key: &str, pair: &KeyValue, until: Instant) -> Result<(), Failure> {
-        let options = PutOptions::new().with_lease(pair.lease());
-        let fence = Txn::new()
-            .when([
-                Compare::mod_revision(key, CompareOp::Equal, pair.mod_revision()),
-                Compare::lease(key, CompareOp::Equal, pair.lease()),
-            ])
-            .and_then([TxnOp::put(key, pair.value(), Some(options))]);
-        let link = self.connection.link(until).await?;
-        let mut client = link.client().kv_client();
-        self.connection.answer(&link, until, Box::pin(client.txn(fence))).await.map(|_| ())
+        if unwanted == 0 { Ok(true) } else { revoke(&self.connection, unwanted, until).await }
     }
 }
 
@@ -392,7 +266,7 @@ mod tests {
     async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
         let revocations = Arc::clone(&Stock::offline().revocations);
         for id in 1..=20_000 {
-            revocations.later(id);
+            revocations.push(Unwanted::new(id));
             tokio::task::yield_now().await;
         }
         sleep(2 * REVOKE_TIMEOUT).await;

@@ -12,7 +12,8 @@ use crate::{
     client::{connection::Connection, failure::Failure},
     lease::{
         pool::{Lease, Pool},
-        revocations::Revocations,
+        resolve::revoke,
+        revocations::{Revocations, Unwanted},
     },
 };
 #[cfg(test)]
@@ -23,7 +24,7 @@ const KEPT_MAX: usize = 1_024;
 
 /// The owner of all leases that belong to no grant.
 pub(crate) struct Stock {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     pool: Mutex<Pool>,
     pub(super) revocations: Arc<Revocations>,
 }
@@ -41,7 +42,7 @@ impl Stock {
         if !self.may_reuse(&lease) {
             // An election ends one lease for each grant that is moved, and no new lock
             // should wait for that.
-            self.revocations.later_unhurried(lease.id);
+            self.revocations.push(Unwanted::unhurried(lease.id));
         } else if let Err(surplus) = self.pool().give(lease, lock::Instant::now()) {
             self.revoke(surplus.id);
         }
@@ -49,13 +50,13 @@ impl Stock {
 
     /// Revokes a lease in the background, and with it whatever lies under it.
     pub(crate) fn revoke(&self, id: i64) {
-        self.revocations.later(id);
+        self.revocations.push(Unwanted::new(id));
     }
 
     /// Revokes a lease, and with it whatever it holds or might come to hold: no write that is
     /// still on its way can use it afterwards.
     pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
-        self.revocations.revoke(id, until).await.map(|_| ())
+        revoke(&self.connection, id, until).await.map(|_| ())
     }
 
     /// One whose etcd cannot be reached, so that nothing is ever revoked.

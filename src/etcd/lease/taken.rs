@@ -8,7 +8,8 @@ use crate::{
     client::failure::Failure,
     lease::{
         pool::Lease,
-        revocations::{Begun, Resolved},
+        resolve::{Begun, Resolved},
+        revocations::Unwanted,
         stock::Stock,
     },
     revision::Revision,
@@ -76,8 +77,8 @@ impl Taken {
         until: Instant,
     ) -> Result<Option<Revision>, Failure> {
         let End::Settle(begun) = &self.end else { return Ok(None) };
-        let revocations = &self.stock.revocations;
-        self.end = match revocations.resolve(self.lease.id, begun, may_come, until).await? {
+        let (connection, id) = (&self.stock.connection, self.lease.id);
+        self.end = match begun.resolve(connection, id, may_come, until).await? {
             Resolved::Applied(at) => return Ok(Some(at)),
             Resolved::Never => End::Reuse,
             Resolved::Revoked => End::Left,
@@ -106,7 +107,9 @@ impl Drop for Taken {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.end, End::Left) {
             End::Reuse => self.stock.give(self.lease),
-            End::Settle(begun) => self.stock.revocations.settle(self.lease.id, begun),
+            End::Settle(begun) => {
+                self.stock.revocations.push(Unwanted::after(self.lease.id, begun));
+            }
             End::Left => {}
         }
     }

@@ -28,7 +28,7 @@ use crate::{
         keeper::{KeepError, Keeper},
         leases::Leases,
         pool::Lease,
-        revocations::Begun,
+        resolve::Begun,
     },
     revision::Revision,
 };

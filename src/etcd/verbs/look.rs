@@ -7,9 +7,8 @@ use tokio::time::Instant;
 
 use crate::{
     client::failure::Failure,
-    grants::readers::Count,
+    grants::{find::Held, readers::Count},
     keys::{GrantKeys, range_end},
-    record::Record,
     revision::Revision,
     verbs::acquire::Tries,
 };
@@ -95,42 +94,27 @@ impl Tries {
         if state.is_free(attempt.mode, stale) {
             return Ok(Met::Free(state.count));
         }
-        let record = |pair: Option<&KeyValue>| Record::decode(pair?.value());
-        let holder = record(state.holder.as_ref());
-        if let (Some(pair), Some(record)) = (&state.holder, &holder)
-            && record.answers(attempt)
-        {
-            return self.claim(attempt, pair, record, stale, until).await;
-        }
-        if let Some(request) = &state.request {
+        let held =
+            |pair: Option<&KeyValue>| Held::of(&self.etcd.keys, &attempt.resource, pair?);
+        let holder = held(state.holder.as_ref());
+        let mut own = holder.clone().filter(|held| held.record.answers(attempt));
+        if let (None, Some(request)) = (&own, &state.request) {
             let found = self.requested(attempt, request, until).await?;
-            if let Some(record) = record(found.as_ref())
-                && let Some(pair) = &found
-                && record.answers(attempt)
-            {
-                return self.claim(attempt, pair, &record, stale, until).await;
+            own = held(found.as_ref()).filter(|held| held.record.answers(attempt));
+            let created = created(request);
+            if own.is_none() && attempt.mode == Mode::Shared && stale != created {
+                return Ok(Met::Changed(created));
             }
-            if attempt.mode == Mode::Shared && stale != created(request) {
-                return Ok(Met::Changed(created(request)));
-            }
+        }
+        if let Some(own) = own {
+            let claimed = self.renewals.claim(attempt, &own, until).await?;
+            return Ok(claimed.map_or(Met::Changed(stale), Met::Found));
         }
         if state.same.is_some() && patience == Patience::Wait {
             return Err(BackendError::lock_id_in_use());
         }
-        let of_same = record(state.same.as_ref());
-        Err(BackendError::Locked { by: of_same.or(holder).map(|record| record.view()) })
-    }
-
-    async fn claim(
-        &self,
-        attempt: &Attempt,
-        pair: &KeyValue,
-        record: &Record,
-        stale: Revision,
-        until: Instant,
-    ) -> Result<Met, BackendError> {
-        let claimed = self.renewals.claim(attempt, pair, record, until).await?;
-        Ok(claimed.map_or(Met::Changed(stale), Met::Found))
+        let of_same = held(state.same.as_ref());
+        Err(BackendError::Locked { by: of_same.or(holder).map(|held| held.record.view()) })
     }
 
     async fn read(

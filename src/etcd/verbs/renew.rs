@@ -8,7 +8,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_client::KeyValue;
 use leasehold_lock::{Attempt, BackendError, FencingToken, Grant, Renewal, Renewed};
 use tokio::{
     sync::Semaphore,
@@ -26,7 +25,6 @@ use crate::{
         leases::lease_ttl_s,
         pool::SLACK,
     },
-    record::Record,
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.
@@ -136,23 +134,19 @@ impl Renewals {
     pub(crate) async fn claim(
         &self,
         attempt: &Attempt,
-        pair: &KeyValue,
-        record: &Record,
+        held: &Held<'_>,
         until: Instant,
     ) -> Result<Option<Grant>, BackendError> {
-        if let Some(field) = record.mismatch(attempt) {
+        if let Some(field) = held.record.mismatch(attempt) {
             return Err(BackendError::ReplayMismatch { field });
         }
-        let Some(held) = Held::of(&self.etcd.keys, &attempt.resource, pair) else {
-            return Err(BackendError::Locked { by: Some(record.view()) });
-        };
         let token = FencingToken::new(held.token.0)
             .ok_or(BackendError::Unknown("etcd's revision is no token".into()))?;
-        let claimed = record.claimed(attempt.id, lease_ttl_s(attempt.ttl));
-        let placed = self.writer.rewrite(&held, &claimed, until).await?;
+        let claimed = held.record.claimed(attempt.id, lease_ttl_s(attempt.ttl));
+        let placed = self.writer.rewrite(held, &claimed, until).await?;
         Ok(placed.map(|placed| Grant {
-            id: record.id(),
-            lock_id: held.name.lock_id,
+            id: held.record.id(),
+            lock_id: held.name.lock_id.clone(),
             token: Some(token),
             ttl: placed.lease.grant_ttl(),
             since: placed.since,

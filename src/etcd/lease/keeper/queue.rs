@@ -1,6 +1,6 @@
 //! The keep-alives that are to be sent, in the order in which they are needed.
 
-use std::{collections::BinaryHeap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use leasehold_lock as lock;
 use parking_lot::{Mutex, MutexGuard};
@@ -39,27 +39,6 @@ pub(super) struct Ask {
     pub(super) answer: oneshot::Sender<Result<KeptAlive, KeepError>>,
 }
 
-impl Ord for Ask {
-    /// The greatest is sent first: the one that is needed earliest.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        other.needed_by.cmp(&self.needed_by)
-    }
-}
-
-impl PartialOrd for Ask {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Ask {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Ask {}
-
 /// What the streams and their callers share.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -72,7 +51,9 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Waiting {
-    asks: BinaryHeap<Ask>,
+    /// By when each is needed, and its number.
+    asks: BTreeMap<(Instant, u64), Ask>,
+    next_number: u64,
     /// How many more keep-alives each stream has room for.
     room: [usize; STREAMS],
 }
@@ -83,12 +64,14 @@ impl Queue {
     pub(super) fn push(&self, ask: Ask) -> bool {
         let mut waiting = self.waiting();
         if waiting.asks.len() >= WAITING_MAX {
-            waiting.asks.retain(|ask| !ask.answer.is_closed());
+            waiting.asks.retain(|_, ask| !ask.answer.is_closed());
             if waiting.asks.len() >= WAITING_MAX {
                 return false;
             }
         }
-        waiting.asks.push(ask);
+        let number = waiting.next_number;
+        waiting.next_number += 1;
+        waiting.asks.insert((ask.needed_by, number), ask);
         let first = waiting.room.iter().position(|room| *room > 0);
         drop(waiting);
         if let Some(woken) = first.and_then(|stream| self.woken.get(stream)) {
@@ -106,9 +89,9 @@ impl Queue {
             if room == 0 || before_have_room {
                 break None;
             }
-            match waiting.asks.pop() {
-                Some(ask) if ask.answer.is_closed() => {}
-                popped => break popped,
+            match waiting.asks.pop_first() {
+                Some((_, ask)) if ask.answer.is_closed() => {}
+                first => break first.map(|(_, ask)| ask),
             }
         };
         if let Some(own) = waiting.room.get_mut(stream) {

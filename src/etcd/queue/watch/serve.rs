@@ -6,7 +6,10 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     panic::AssertUnwindSafe,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -14,7 +17,10 @@ use etcd_client::{
     EventType, WatchOptions, WatchRequestSender, WatchResponse, WatchResponseStream,
 };
 use futures_util::FutureExt as _;
-use tokio::time::{Instant, timeout};
+use tokio::{
+    sync::mpsc,
+    time::{Instant, timeout},
+};
 use tracing::{debug, error};
 
 use crate::{
@@ -22,7 +28,7 @@ use crate::{
     keys::range_end,
     queue::{
         waiters::{Event, Queue},
-        watch::stream::{End, Shared, Status, Stream, Wanted},
+        watch::stream::{Ask, Asked, End, Shared, Status, Wanted},
     },
     revision::Revision,
 };
@@ -48,65 +54,71 @@ struct Watches {
     /// Whether etcd refused a watch. The stream then serves the watches that it has and sends
     /// no more requests: its login may have expired, and some releases of etcd 3.4 read no
     /// requests after a refusal.
-    retired: bool,
+    retired: Arc<AtomicBool>,
 }
 
 /// Serves a stream until it ends, or until nobody uses it any more.
-pub(crate) async fn run(shared: Arc<Shared>, stream: Arc<Stream>) {
-    let mut watches = Watches::default();
-    let served = AssertUnwindSafe(serve(&shared, &stream, &mut watches)).catch_unwind().await;
-    let end = served.unwrap_or_else(|_| {
+pub(crate) async fn run(shared: Arc<Shared>, asked: Asked) {
+    let Asked { link, mut asks, retired } = asked;
+    let mut watches = Watches { retired, ..Watches::default() };
+    let serve = AssertUnwindSafe(serve(&shared, &link, &mut asks, &mut watches));
+    let end = serve.catch_unwind().await.unwrap_or_else(|_| {
         error!("a watch stream panicked; this is a defect");
         End::Cancelled
     });
-    let wanted = stream.close();
-    for watch in watches.all.into_values().chain(wanted) {
+    asks.close();
+    while let Ok(ask) = asks.try_recv() {
+        watches.all.extend(ask.wanted().map(|wanted| (wanted.id, wanted)));
+    }
+    for watch in watches.all.into_values() {
         watch.status.send_replace(Status::Ended(end.clone()));
     }
 }
 
-async fn serve(shared: &Shared, stream: &Stream, watches: &mut Watches) -> End {
-    let Some(first) = stream.next_wanted() else { return End::Cancelled };
-    let (mut requests, mut answers) = match open(shared, stream, watches, first).await {
+async fn serve(
+    shared: &Shared,
+    link: &Link,
+    asks: &mut mpsc::Receiver<Ask>,
+    watches: &mut Watches,
+) -> End {
+    let Some(first) = asks.recv().await.and_then(Ask::wanted) else { return End::Cancelled };
+    let (mut requests, mut answers) = match open(shared, link, watches, first).await {
         Ok(opened) => opened,
         Err(end) => return end,
     };
-    let (connection, link) = (&shared.etcd.connection, &stream.link);
+    let connection = &shared.etcd.connection;
     let last_answer = LastAnswer::new();
     loop {
-        if watches.unanswered() == 0 {
+        let unanswered = watches.creating.len() + watches.cancelling.len();
+        if unanswered == 0 {
             // No answer is due, so the silence before this does not count.
             last_answer.note();
         }
-        let sent = watches.send(shared, stream, &mut requests).await;
-        if sent.is_err() {
-            return End::Cancelled;
-        }
-        if watches.all.is_empty() && stream.close_if_idle() {
-            return End::Cancelled;
-        }
-        let is_answer_due = watches.unanswered() > 0;
-        tokio::select! {
+        let sent = tokio::select! {
             biased;
             answer = answers.message() => match answer {
                 Ok(Some(answer)) => {
                     last_answer.note();
-                    let sent = watches.answered(shared, stream, &mut requests, &answer).await;
-                    if sent.is_err() {
-                        return End::Cancelled;
-                    }
+                    watches.answered(shared, &mut requests, &answer).await
                 }
                 Ok(None) => return End::Cancelled,
                 Err(error) => return failed(shared, link, error),
             },
             () = link.lost() => return lost(),
-            () = stream.woken.notified() => {}
+            ask = asks.recv(), if unanswered < UNANSWERED_MAX => match ask {
+                Some(Ask::Create(wanted)) => watches.create(shared, &mut requests, wanted).await,
+                Some(Ask::Cancel(id)) => watches.dropped(&mut requests, id).await,
+                None => return End::Cancelled,
+            },
             () = last_answer.silence(last_answer.at(), connection.silence_max()),
-                if is_answer_due =>
+                if unanswered > 0 =>
             {
                 connection.lose(link, "a watch was not created");
                 return lost();
             }
+        };
+        if sent.is_err() {
+            return End::Cancelled;
         }
     }
 }
@@ -114,11 +126,11 @@ async fn serve(shared: &Shared, stream: &Stream, watches: &mut Watches) -> End {
 /// Opens the stream with its first watch.
 async fn open(
     shared: &Shared,
-    stream: &Stream,
+    link: &Link,
     watches: &mut Watches,
     first: Wanted,
 ) -> Result<(WatchRequestSender, WatchResponseStream), End> {
-    let (connection, link) = (&shared.etcd.connection, &stream.link);
+    let connection = &shared.etcd.connection;
     let (range, options) = request(shared, &first);
     watches.ask(first);
     if shared.refused.swap(false, Ordering::Relaxed) {
@@ -160,49 +172,44 @@ fn lost() -> End {
 }
 
 impl Watches {
-    fn unanswered(&self) -> usize {
-        self.creating.len() + self.cancelling.len()
-    }
-
     /// Notes that etcd is asked to create a watch.
     fn ask(&mut self, watch: Wanted) {
         self.creating.push_back(watch.id);
         self.all.insert(watch.id, watch);
     }
 
-    /// Sends the requests that there is room for.
-    async fn send(
+    /// Asks etcd to create a watch, if its handle still exists.
+    async fn create(
         &mut self,
         shared: &Shared,
-        stream: &Stream,
         requests: &mut WatchRequestSender,
+        watch: Wanted,
     ) -> Result<(), etcd_client::Error> {
-        while self.retired || self.unanswered() < UNANSWERED_MAX {
-            if let Some(id) = stream.next_dropped() {
-                // A watch that etcd has not created yet is cancelled once it has.
-                if self.is_created(id) {
-                    self.cancel(id, requests).await?;
-                }
-            } else if !self.retired
-                && let Some(watch) = stream.next_wanted()
-            {
-                let (range, options) = request(shared, &watch);
-                self.ask(watch);
-                requests.watch(range, Some(options)).await?;
-            } else {
-                break;
-            }
+        if watch.status.is_closed() {
+            return Ok(());
         }
-        Ok(())
+        if self.is_retired() {
+            watch.status.send_replace(Status::Ended(End::Cancelled));
+            return Ok(());
+        }
+        let (range, options) = request(shared, &watch);
+        self.ask(watch);
+        requests.watch(range, Some(options)).await
     }
 
-    async fn cancel(
+    /// Cancels a watch whose handle was dropped. One that etcd has not created yet is cancelled
+    /// once it has.
+    async fn dropped(
         &mut self,
-        id: i64,
         requests: &mut WatchRequestSender,
+        id: i64,
     ) -> Result<(), etcd_client::Error> {
+        let is_created = |watch: &Wanted| matches!(*watch.status.borrow(), Status::Created);
+        if !self.all.get(&id).is_some_and(is_created) {
+            return Ok(());
+        }
         self.all.remove(&id);
-        if self.retired {
+        if self.is_retired() {
             return Ok(());
         }
         self.cancelling.insert(id);
@@ -213,7 +220,6 @@ impl Watches {
     async fn answered(
         &mut self,
         shared: &Shared,
-        stream: &Stream,
         requests: &mut WatchRequestSender,
         answer: &WatchResponse,
     ) -> Result<(), etcd_client::Error> {
@@ -222,11 +228,11 @@ impl Watches {
             // After a refusal the other answers are not waited for.
             let Some(id) = self.creating.pop_front() else { return Ok(()) };
             if answer.canceled() {
-                self.refused(shared, stream, id, answer.cancel_reason());
+                self.refused(shared, id, answer.cancel_reason());
             } else if let Some(watch) = self.all.get(&id) {
                 watch.status.send_replace(Status::Created);
                 if watch.status.is_closed() {
-                    self.cancel(id, requests).await?;
+                    self.dropped(requests, id).await?;
                 }
             }
         } else if answer.canceled() {
@@ -242,17 +248,14 @@ impl Watches {
 
     /// Ends a watch that etcd refused, and also those that are not created yet, which will be
     /// asked for on another stream.
-    fn refused(&mut self, shared: &Shared, stream: &Stream, id: i64, why: &str) {
+    fn refused(&mut self, shared: &Shared, id: i64, why: &str) {
         debug!(why, "etcd refused a watch; the next one goes over another stream");
         self.end(id, End::Failed(format!("etcd refused a watch: {why}").into()));
         shared.refused.store(true, Ordering::Relaxed);
-        self.retired = true;
+        self.retired.store(true, Ordering::Relaxed);
         self.cancelling.clear();
         for id in std::mem::take(&mut self.creating) {
             self.end(id, End::Cancelled);
-        }
-        for watch in stream.close() {
-            watch.status.send_replace(Status::Ended(End::Cancelled));
         }
     }
 
@@ -262,9 +265,8 @@ impl Watches {
         }
     }
 
-    fn is_created(&self, id: i64) -> bool {
-        let is_created = |watch: &Wanted| matches!(*watch.status.borrow(), Status::Created);
-        self.all.get(&id).is_some_and(is_created)
+    fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Relaxed)
     }
 }
 

@@ -1,14 +1,16 @@
 //! What a watch stream's task shares with the handles on its watches.
 
-use std::{
-    collections::VecDeque,
-    sync::{Arc, atomic::AtomicBool},
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
 };
 
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{mpsc, watch};
 
 use crate::{client::link::Link, etcd::Etcd, queue::waiters::Queue};
+
+/// Requests that may wait for the task of a stream: more than there may be waiters.
+const ASKS_MAX: usize = 1_000_000;
 
 /// What all streams share.
 pub(super) struct Shared {
@@ -26,19 +28,34 @@ impl Shared {
 /// One stream.
 pub(super) struct Stream {
     pub(super) link: Arc<Link>,
-    /// Wakes the task when there is something to do.
-    pub(super) woken: Notify,
-    todo: Mutex<Todo>,
+    asks: mpsc::Sender<Ask>,
+    retired: Arc<AtomicBool>,
 }
 
-/// What the stream's task has yet to do. Both lists are bounded by the number of queues.
-#[derive(Default)]
-struct Todo {
+/// What the task of a stream has of it.
+pub(super) struct Asked {
+    pub(super) link: Arc<Link>,
+    pub(super) asks: mpsc::Receiver<Ask>,
     /// Whether the stream takes no more watches.
-    closed: bool,
-    create: VecDeque<Wanted>,
-    /// Watches whose handles were dropped.
-    cancel: Vec<i64>,
+    pub(super) retired: Arc<AtomicBool>,
+}
+
+/// What the task of a stream is asked for.
+pub(super) enum Ask {
+    /// To create a watch.
+    Create(Wanted),
+    /// To cancel a watch, whose handle was dropped.
+    Cancel(i64),
+}
+
+impl Ask {
+    /// The watch that is to be created.
+    pub(super) fn wanted(self) -> Option<Wanted> {
+        match self {
+            Self::Create(wanted) => Some(wanted),
+            Self::Cancel(_) => None,
+        }
+    }
 }
 
 /// A watch that is to be created.
@@ -76,51 +93,24 @@ pub(in crate::queue) struct Watch {
 }
 
 impl Stream {
-    /// A stream that is to be opened, with its first watch.
-    pub(super) fn new(link: Arc<Link>, first: Wanted) -> Self {
-        let todo = Todo { create: VecDeque::from([first]), ..Todo::default() };
-        Self { link, woken: Notify::new(), todo: Mutex::new(todo) }
+    /// A stream that is to be opened, and what its task has of it.
+    pub(super) fn new(link: &Arc<Link>) -> (Self, Asked) {
+        let (asks, asked) = mpsc::channel(ASKS_MAX);
+        let retired = Arc::<AtomicBool>::default();
+        let (link, retired_too) = (Arc::clone(link), Arc::clone(&retired));
+        let asked = Asked { link: Arc::clone(&link), asks: asked, retired: retired_too };
+        (Self { link, asks, retired }, asked)
     }
 
-    /// Asks for another watch; gives it back if the stream takes no more.
-    pub(super) fn want(&self, wanted: Wanted) -> Result<(), Wanted> {
-        let mut todo = self.todo();
-        if todo.closed {
-            return Err(wanted);
-        }
-        todo.create.push_back(wanted);
-        drop(todo);
-        self.woken.notify_one();
-        Ok(())
+    /// Whether another watch over this connection may be asked for.
+    pub(super) fn serves(&self, link: &Arc<Link>) -> bool {
+        let is_open = !self.asks.is_closed() && !self.retired.load(Ordering::Relaxed);
+        is_open && Arc::ptr_eq(&self.link, link)
     }
 
-    /// The next watch to create, if its handle still exists.
-    pub(super) fn next_wanted(&self) -> Option<Wanted> {
-        let mut todo = self.todo();
-        std::iter::from_fn(|| todo.create.pop_front()).find(|wanted| !wanted.status.is_closed())
-    }
-
-    /// A watch whose handle was dropped since this was last asked.
-    pub(super) fn next_dropped(&self) -> Option<i64> {
-        self.todo().cancel.pop()
-    }
-
-    /// Takes no more watches, and gives back those that were not created.
-    pub(super) fn close(&self) -> VecDeque<Wanted> {
-        let mut todo = self.todo();
-        todo.closed = true;
-        std::mem::take(&mut todo.create)
-    }
-
-    /// Takes no more watches; `false` if some are still to be created.
-    pub(super) fn close_if_idle(&self) -> bool {
-        let mut todo = self.todo();
-        todo.closed |= todo.create.is_empty();
-        todo.closed
-    }
-
-    fn todo(&self) -> MutexGuard<'_, Todo> {
-        self.todo.lock()
+    /// Asks its task for something. A watch that cannot be asked for any more has ended.
+    pub(super) fn ask(&self, ask: Ask) {
+        let _ = self.asks.try_send(ask);
     }
 }
 
@@ -154,7 +144,6 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.stream.todo().cancel.push(self.id);
-        self.stream.woken.notify_one();
+        self.stream.ask(Ask::Cancel(self.id));
     }
 }

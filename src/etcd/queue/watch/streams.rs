@@ -19,7 +19,7 @@ use crate::{
         waiters::Queue,
         watch::{
             serve,
-            stream::{Shared, Status, Stream, Wanted, Watch},
+            stream::{Ask, Shared, Status, Stream, Wanted, Watch},
         },
     },
 };
@@ -48,21 +48,18 @@ impl WatchStreams {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (status, observed) = watch::channel(Status::Asked);
         queue.followed_by(id);
-        let mut wanted = Wanted { id, queue: Arc::clone(queue), status };
+        let wanted = Ask::Create(Wanted { id, queue: Arc::clone(queue), status });
         let mut newest = self.newest.lock();
-        if let Some(stream) = &*newest
-            && Arc::ptr_eq(&stream.link, link)
-        {
-            match stream.want(wanted) {
-                Ok(()) => return Watch::new(id, Arc::clone(stream), observed),
-                Err(back) => wanted = back,
-            }
-        }
-        let stream = Arc::new(Stream::new(Arc::clone(link), wanted));
-        *newest = Some(Arc::clone(&stream));
-        drop(newest);
-        let serve = serve::run(Arc::clone(&self.shared), Arc::clone(&stream));
-        self.shared.etcd.background.spawn(serve);
+        let open = newest.as_ref().filter(|stream| stream.serves(link));
+        let stream = open.cloned().unwrap_or_else(|| {
+            let (stream, asked) = Stream::new(link);
+            let stream = Arc::new(stream);
+            *newest = Some(Arc::clone(&stream));
+            let serve = serve::run(Arc::clone(&self.shared), asked);
+            self.shared.etcd.background.spawn(serve);
+            stream
+        });
+        stream.ask(wanted);
         Watch::new(id, stream, observed)
     }
 }
