@@ -30,7 +30,7 @@ impl Background {
         self.closed.cancelled().await;
     }
 
-    /// Tells all tasks to end.
+    /// Asks all tasks to end.
     pub(super) fn stop(&self) {
         self.closed.cancel();
     }

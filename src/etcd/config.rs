@@ -7,8 +7,7 @@ use leasehold_lock::properties::Properties;
 
 use super::keys::is_prefix;
 
-/// How many operations etcd takes in one transaction unless told otherwise
-/// (its `--max-txn-ops`).
+/// etcd's default limit of operations in one transaction (its `--max-txn-ops`).
 const TXN_OPS_DEFAULT: usize = 128;
 
 /// Where etcd is and how to log in. `Debug` shows no secret.
@@ -216,8 +215,8 @@ mod tests {
         for list in ["http://me:hunter2@a:1", "me:hunter2@a:1,b:2"] {
             let mut properties = Properties::new([("endpoints".to_owned(), list.to_owned())]);
             let config = Config::read(&mut properties);
-            let told = format!("{config:?} {:?}", properties.finish().unwrap_err());
-            assert!(!told.contains("hunter2"), "{told}");
+            let text = format!("{config:?} {:?}", properties.finish().unwrap_err());
+            assert!(!text.contains("hunter2"), "{text}");
         }
     }
 

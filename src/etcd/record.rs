@@ -248,8 +248,8 @@ pub(super) mod tests {
         made.request_id = RequestId::new("secret").unwrap();
         let view = Record::of(&made, 31, 1_500).view();
         assert_eq!(view.since_unix_ms, Some(1_500));
-        let told = format!("{view:?}");
-        assert!(!told.contains("secret") && !told.contains(made.lock_id.as_str()), "{told}");
+        let text = format!("{view:?}");
+        assert!(!text.contains("secret") && !text.contains(made.lock_id.as_str()), "{text}");
     }
 
     #[test]

@@ -70,7 +70,7 @@ struct Callers {
 }
 
 impl Callers {
-    fn tell(&mut self, number: u32, answer: Answer) {
+    fn answer(&mut self, number: u32, answer: Answer) {
         self.log.push(format!("{number} {answer:?}"));
         let before = self.answers.insert(number, answer);
         assert!(before.is_none(), "{number} was answered twice: {before:?}, {answer:?}");
@@ -100,7 +100,7 @@ fn commit(seed: u64) -> Vec<String> {
                     pushed += 1;
                     let op = draw(&mut rng, &mut etcd, pushed);
                     if let Err(op) = batcher.push(op) {
-                        callers.tell(op.number, Answer::Obsolete(Obsolete::Late));
+                        callers.answer(op.number, Answer::Obsolete(Obsolete::Late));
                     }
                 }
             }
@@ -108,7 +108,7 @@ fn commit(seed: u64) -> Vec<String> {
             2 if flying.is_none() => {
                 let (batch, obsolete) = batcher.next(Instant::now());
                 for (op, why) in obsolete {
-                    callers.tell(op.number, Answer::Obsolete(why));
+                    callers.answer(op.number, Answer::Obsolete(why));
                 }
                 flying = batch;
             }
@@ -189,7 +189,7 @@ fn land(
         if *answer == Answer::Refused(Refusal::LeaseNotFound) {
             assert!(!etcd.lives(op.write), "the lease of {} is alive", op.number);
         }
-        callers.tell(op.number, *answer);
+        callers.answer(op.number, *answer);
     }
 }
 

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::record::read_holder;
 
-/// The value of a waiter's key, as JSON. It is only for those who look at the queue: the
-/// order and the modes of the waiters are told by their keys.
+/// The value of a waiter's key, as JSON. It is only for inspection: the order and the
+/// modes of the waiters are in their keys.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct WaiterRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,7 +50,7 @@ mod tests {
     use super::{super::record::tests::attempt, *};
 
     #[test]
-    fn a_waiters_record_tells_holder_and_time() {
+    fn a_waiters_record_has_holder_and_time() {
         let read =
             WaiterRecord::decode(WaiterRecord::of(&attempt("r"), 1_500).encode().as_bytes());
         assert_eq!(read.holder().unwrap().as_str(), "app \"1\"");

@@ -120,7 +120,7 @@ impl Connection {
         }
     }
 
-    /// Declares a connection lost: whoever uses it is told, and the next request opens
+    /// Declares a connection lost: its users are notified, and the next request opens
     /// another one.
     pub(crate) fn lose(&self, link: &Link, why: &str) {
         if link.lost.is_cancelled() {

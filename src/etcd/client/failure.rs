@@ -155,9 +155,10 @@ fn is_not_sent(message: &str) -> bool {
     )
 }
 
-/// Which refusal a message of etcd is; nothing was carried out. The status code does not
-/// tell: etcd uses one code for several errors, and gRPC uses the same codes for requests
-/// that were sent. Only messages are here whose origin in etcd 3.4 to 3.6 was looked up:
+/// Which refusal a message of etcd is; nothing was carried out. The status code is
+/// ambiguous: etcd uses one code for several errors, and gRPC uses the same codes for
+/// requests that were sent. Only messages are here whose origin in etcd 3.4 to 3.6 was
+/// looked up:
 ///
 /// - checked before a write is proposed: its size, the number of its operations,
 ///   keys that it writes twice, the user and the token;
@@ -226,7 +227,7 @@ mod tests {
 
     /// Trap: etcd 36
     #[test]
-    fn a_refusal_is_told_by_its_message() {
+    fn a_refusal_is_recognised_by_its_message() {
         let refusals = [
             (
                 Status::not_found("etcdserver: requested lease not found"),
@@ -260,10 +261,10 @@ mod tests {
             ),
         ];
         for (status, expected) in refusals {
-            let told = Failure::from(status);
+            let failure = Failure::from(status);
             assert!(
-                matches!(told, Failure::Refused(refusal, _) if refusal == expected),
-                "{told:?}"
+                matches!(failure, Failure::Refused(refusal, _) if refusal == expected),
+                "{failure:?}"
             );
         }
     }

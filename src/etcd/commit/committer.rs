@@ -297,7 +297,7 @@ impl Committer {
         Ok(batch)
     }
 
-    /// Marks all items as certainly not applied, which their callers are told if their
+    /// Marks all items as certainly not applied, which their callers report if their
     /// deadline passes.
     fn mark_unsent(&self, batch: &Batch<Pending>) {
         let _batcher = self.batcher();

@@ -124,10 +124,10 @@ impl Op {
         self.when(key, Compare::lease(key, CompareOp::Equal, lease))
     }
 
-    /// Takes place only if the key is as it was read. The revision alone does not tell it
-    /// from the key of another grant: a restored data set counts its revisions anew. The
-    /// IDs of leases are random, so they differ also across a restore. A key without a
-    /// lease is not ours, and is compared by its value.
+    /// Takes place only if the key is as it was read. The revision alone does not
+    /// distinguish it from the key of another grant: a restored data set counts its
+    /// revisions anew. The IDs of leases are random, so they differ also across a
+    /// restore. A key without a lease is not ours, and is compared by its value.
     pub(crate) fn when_unchanged(self, key: &str, pair: &KeyValue) -> Self {
         let op = self.when_written_at(key, Revision::from_etcd(pair.mod_revision()));
         match pair.lease() {

@@ -28,7 +28,7 @@ pub(super) async fn fill(queues: &Queues, queue: &Queue) -> Result<(), Failure> 
                     return Ok(());
                 }
             }
-            // etcd is slow. If the connection is lost, the watch tells.
+            // etcd is slow. If the connection is lost, the watch reports it.
             Err(failure) if failure.is_passing() && queues.etcd.connection.is_answering() => {
                 sleep(RETRY_DELAY).await;
             }

@@ -19,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
         tokens_rise_and_stay_for_the_grants_life,
         tokens_rise_across_a_restart_of_etcd,
         a_failed_try_writes_nothing,
-        a_lock_id_that_holds_nothing_is_told_so,
+        a_lock_id_that_holds_nothing_is_not_found,
         force_ends_anybodys_grant,
         a_replay_finds_its_grant_and_no_clean_up_ends_it,
         a_release_spares_what_a_repeated_request_has_got_elsewhere,
@@ -101,7 +101,7 @@ async fn a_failed_try_writes_nothing(version: Version) {
     assert_eq!(keys(&server, "/t/").await, ["/t/r/r/h"]);
 }
 
-async fn a_lock_id_that_holds_nothing_is_told_so(version: Version) {
+async fn a_lock_id_that_holds_nothing_is_not_found(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     let nobody = LockId::new("nobody").unwrap();

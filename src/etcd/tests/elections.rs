@@ -144,14 +144,14 @@ async fn a_returning_leader_ends_no_renewed_grant(version: Version) {
     pausing.send_replace(true);
     let renewed = join_all(renewals).await.into_iter().map(Result::unwrap);
     let ends = renewed.map(|renewed| (renewed.since + renewed.ttl).running());
-    let told: Vec<_> = names.into_iter().zip(ends).collect();
+    let grants: Vec<_> = names.into_iter().zip(ends).collect();
     // By the first leader's count the leases end 9 s after it was last asked.
     sleep_until(since + Duration::from_millis(9_300)).await;
     cluster.first_leader().resume();
     sleep_until(since + Duration::from_millis(10_500)).await;
     let found = keys(cluster.another(), "/t/r/").await;
     let now = Instant::now();
-    let lives = told.iter().filter(|(_, ends)| now < *ends);
+    let lives = grants.iter().filter(|(_, ends)| now < *ends);
     let lost = lives.clone().filter(|(name, _)| !found.contains(&format!("/t/r/{name}/h")));
     assert_eq!(lost.count(), 0, "of {} grants, before the end of their TTL", lives.count());
 }

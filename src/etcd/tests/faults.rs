@@ -16,8 +16,8 @@ use crate::{
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        a_silent_etcd_is_told_in_time,
-        an_etcd_out_of_reach_is_told_in_time,
+        a_silent_etcd_is_reported_in_time,
+        an_etcd_out_of_reach_is_reported_in_time,
         an_unknown_acquisition_is_undone,
         an_acquisition_whose_reply_was_lost_is_found_again,
         an_unlock_whose_reply_was_lost_is_completed,
@@ -36,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-async fn a_silent_etcd_is_told_in_time(version: Version) {
+async fn a_silent_etcd_is_reported_in_time(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
     let backend = open(proxy.address()).await;
@@ -52,20 +52,20 @@ async fn a_silent_etcd_is_told_in_time(version: Version) {
         force(&backend, "r"),
     );
     assert!(within(start), "took {:?}", start.elapsed());
-    let told = |error: BackendError| {
+    let is_in_time = |error: BackendError| {
         assert!(
             matches!(error, BackendError::Unavailable(_) | BackendError::Unknown(_)),
             "{error:?}"
         );
     };
-    told(results.0.unwrap_err());
-    told(results.1.unwrap_err());
-    told(results.2.unwrap_err());
-    told(results.3.unwrap_err());
-    told(results.4.unwrap_err());
+    is_in_time(results.0.unwrap_err());
+    is_in_time(results.1.unwrap_err());
+    is_in_time(results.2.unwrap_err());
+    is_in_time(results.3.unwrap_err());
+    is_in_time(results.4.unwrap_err());
 }
 
-async fn an_etcd_out_of_reach_is_told_in_time(version: Version) {
+async fn an_etcd_out_of_reach_is_reported_in_time(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
     let backend = open(proxy.address()).await;

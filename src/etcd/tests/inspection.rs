@@ -1,4 +1,4 @@
-//! What is told of the locks, and what ends one of them by its public ID.
+//! Inspection of the locks, and ending one of them by its public ID.
 
 use std::sync::Arc;
 
@@ -17,13 +17,13 @@ use crate::{
 pub(crate) fn cases() -> Vec<Case> {
     cases![
         a_replay_leaves_the_grants_public_id_and_its_time,
-        a_foreign_key_is_told_by_name_only,
+        a_foreign_key_is_shown_by_name_only,
         keys_of_others_are_not_listed,
         a_list_passes_over_long_queues,
         readers_that_take_several_reads_are_one_item,
         a_page_without_a_wanted_holder_still_goes_on,
-        waiters_of_two_processes_are_told_in_their_order,
-        an_entry_of_another_value_is_told_without_its_label,
+        waiters_of_two_processes_are_listed_in_their_order,
+        an_entry_of_another_value_is_shown_without_its_label,
         inspecting_writes_nothing,
         any_process_ends_one_of_many_readers_by_its_id,
         an_end_by_id_spares_the_next_grant,
@@ -92,20 +92,20 @@ async fn a_replay_leaves_the_grants_public_id_and_its_time(version: Version) {
     for backend in [&b, &a] {
         let again = backend.try_lock(&repeatable("r", "secret"), until()).await.unwrap();
         assert!(!again.created && again.id == grant.id && grant.id.is_some());
-        let told = get(backend, "r").await.lock.grants.remove(0);
-        assert_eq!((told.id, told.since_unix_ms), (grant.id, since));
+        let shown = get(backend, "r").await.lock.grants.remove(0);
+        assert_eq!((shown.id, shown.since_unix_ms), (grant.id, since));
     }
 }
 
-async fn a_foreign_key_is_told_by_name_only(version: Version) {
+async fn a_foreign_key_is_shown_by_name_only(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     for key in ["/t/r/r/h", "/t/r/r/h/somebody", "/t/r/other/h"] {
         server.client().await.put(key, "hello", None).await.unwrap();
     }
-    let told = get(&backend, "r").await.lock;
-    assert_eq!(told.grants_total, 2);
-    assert!(told.grants.iter().all(|grant| grant.foreign && grant.id.is_none()), "{told:?}");
+    let shown = get(&backend, "r").await.lock;
+    assert_eq!(shown.grants_total, 2);
+    assert!(shown.grants.iter().all(|grant| grant.foreign && grant.id.is_none()), "{shown:?}");
     assert!(listed(&backend, "").await.is_empty());
 }
 
@@ -163,17 +163,17 @@ async fn readers_that_take_several_reads_are_one_item(version: Version) {
     let grants = read_many(&a, "many", 450).await;
     try_lock(&a, "next").await.unwrap();
     let locks = list(&b, &Selection::default(), 2).await;
-    let told: Vec<_> = locks
+    let shown: Vec<_> = locks
         .iter()
         .map(|lock| (lock.resource.as_str(), lock.grants.len(), lock.grants_total))
         .collect();
-    assert_eq!(told, [("before", 1, 1), ("many", 100, 450), ("next", 1, 1)]);
+    assert_eq!(shown, [("before", 1, 1), ("many", 100, 450), ("next", 1, 1)]);
     let many = ResourceId::new("many").unwrap();
-    let (mut page, mut told) = (PageRequest::first(200), Vec::new());
+    let (mut page, mut shown) = (PageRequest::first(200), Vec::new());
     loop {
         let found = inspect(&b).get(&many, &page, until()).await.unwrap();
         assert_eq!(found.lock.grants_total, 450);
-        told.extend(found.lock.grants.into_iter().map(|grant| grant.id));
+        shown.extend(found.lock.grants.into_iter().map(|grant| grant.id));
         page.after = found.next;
         if page.after.is_none() {
             break;
@@ -181,7 +181,7 @@ async fn readers_that_take_several_reads_are_one_item(version: Version) {
     }
     let mut expected: Vec<_> = grants.iter().map(|grant| grant.id).collect();
     expected.sort();
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
 }
 
 async fn a_page_without_a_wanted_holder_still_goes_on(version: Version) {
@@ -205,7 +205,7 @@ async fn a_page_without_a_wanted_holder_still_goes_on(version: Version) {
     assert_eq!(listed(&backend, "").await.len(), 902);
 }
 
-async fn waiters_of_two_processes_are_told_in_their_order(version: Version) {
+async fn waiters_of_two_processes_are_listed_in_their_order(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
     try_lock(&a, "r").await.unwrap();
@@ -218,14 +218,14 @@ async fn waiters_of_two_processes_are_told_in_their_order(version: Version) {
         waits.push(lock_as(backend, waiter));
         queued(&server, "r", number + 1).await;
     }
-    let told = waiters(&b, "r").await;
-    for (number, waiter) in told.iter().enumerate() {
+    let shown = waiters(&b, "r").await;
+    for (number, waiter) in shown.iter().enumerate() {
         assert_eq!(waiter.position, number + 1);
         assert_eq!(waiter.holder.as_ref().unwrap().as_str(), number.to_string());
         assert_eq!(waiter.mode == Mode::Shared, number == 2);
         assert!(waiter.since_unix_ms.is_some());
     }
-    assert_eq!((told.len(), get(&a, "r").await.waiters), (5, 5));
+    assert_eq!((shown.len(), get(&a, "r").await.waiters), (5, 5));
     // A page goes on behind a waiter that has left meanwhile.
     let (resource, mut page) = (ResourceId::new("r").unwrap(), PageRequest::first(3));
     page.after = inspect(&a).waiters(&resource, &page, until()).await.unwrap().next;
@@ -237,14 +237,14 @@ async fn waiters_of_two_processes_are_told_in_their_order(version: Version) {
     assert_eq!((labels, rest.next), (vec!["3", "4"], None));
 }
 
-async fn an_entry_of_another_value_is_told_without_its_label(version: Version) {
+async fn an_entry_of_another_value_is_shown_without_its_label(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     let key = "/t/r/r/q/s.0-0000000000000001s";
     server.client().await.put(key, "5e0c", None).await.unwrap();
-    let told = waiters(&backend, "r").await;
-    assert_eq!(told.len(), 1);
-    assert_eq!((told[0].holder.as_ref(), told[0].since_unix_ms), (None, None));
+    let shown = waiters(&backend, "r").await;
+    assert_eq!(shown.len(), 1);
+    assert_eq!((shown[0].holder.as_ref(), shown[0].since_unix_ms), (None, None));
 }
 
 async fn inspecting_writes_nothing(version: Version) {

@@ -69,7 +69,7 @@ async fn fill(client: &mut Client) {
 }
 
 /// etcd applies the write that exceeds its quota, and answers that there is no
-/// space: what was told a failure must not hold its resource.
+/// space: a write that was answered as a failure must not hold its resource.
 /// Trap: etcd 36
 async fn a_write_that_exceeds_the_space_leaves_nothing_locked(version: Version) {
     let server = EtcdServer::start_with(version, &["--quota-backend-bytes", QUOTA_BYTES]).await;
@@ -81,8 +81,8 @@ async fn a_write_that_exceeds_the_space_leaves_nothing_locked(version: Version) 
         // Revocations need no space, so nothing may be left behind by now.
         eventually("only what was granted is held", || async {
             let held: BTreeSet<String> = keys(&server, "/t/r/").await.into_iter().collect();
-            let told = granted.iter().map(|(name, _)| format!("/t/r/{name}/h"));
-            held == told.collect()
+            let names = granted.iter().map(|(name, _)| format!("/t/r/{name}/h"));
+            held == names.collect()
         })
         .await;
         for (name, grant) in &granted {
@@ -95,8 +95,8 @@ async fn a_write_that_exceeds_the_space_leaves_nothing_locked(version: Version) 
     assert!(left < 10, "{left} leases are left");
 }
 
-/// Takes locks from many tasks while etcd is being filled: what was granted, and
-/// how many tries were told a failure.
+/// Takes locks from many tasks while etcd is being filled: returns the grants,
+/// and how many tries were answered as failures.
 async fn cross_the_quota(
     server: &EtcdServer,
     backend: &Shared,

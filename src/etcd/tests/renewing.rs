@@ -107,13 +107,13 @@ async fn same_revision_after_a_restore(
 /// Trap: etcd 34
 async fn an_unlock_after_a_restore_spares_the_grant_at_the_same_revision(version: Version) {
     let (server, a, _, before, b, after) = same_revision_after_a_restore(version).await;
-    let mut told = Ok(());
+    let mut answer = Ok(());
     eventually("the unlock is answered", async || {
-        told = unlock(&a, "r", &before).await;
-        !matches!(told, Err(BackendError::Unavailable(_) | BackendError::Unknown(_)))
+        answer = unlock(&a, "r", &before).await;
+        !matches!(answer, Err(BackendError::Unavailable(_) | BackendError::Unknown(_)))
     })
     .await;
-    assert_eq!(told, Err(BackendError::NotHeld { held: true }));
+    assert_eq!(answer, Err(BackendError::NotHeld { held: true }));
     assert!(holder(&server, "r").await.is_some());
     unlock(&b, "r", &after).await.unwrap();
 }

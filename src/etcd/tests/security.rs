@@ -23,9 +23,9 @@ pub(crate) fn cases() -> Vec<Case> {
         a_change_of_users_costs_no_connection,
         a_store_goes_on_when_authentication_is_turned_off_and_on,
         what_etcd_refuses_is_named,
-        rights_lost_later_are_told,
-        wrong_endpoints_are_told_in_time,
-        wrong_certificates_are_told,
+        rights_lost_later_are_reported,
+        wrong_endpoints_are_reported_in_time,
+        wrong_certificates_are_reported,
     ]
 }
 
@@ -220,7 +220,7 @@ async fn what_etcd_refuses_is_named(version: Version) {
     open_with(&items(&open_server, "/t", "pw")).await;
 }
 
-async fn rights_lost_later_are_told(version: Version) {
+async fn rights_lost_later_are_reported(version: Version) {
     let (server, mut root) = with_users(version, &[]).await;
     let backend = open_with(&items(&server, "/t", "pw")).await;
     let grant = try_lock(&backend, "r").await.unwrap();
@@ -233,19 +233,22 @@ async fn rights_lost_later_are_told(version: Version) {
     try_lock(&backend, "r").await.unwrap();
 }
 
-async fn wrong_endpoints_are_told_in_time(version: Version) {
+async fn wrong_endpoints_are_reported_in_time(version: Version) {
     let dead = format!("127.0.0.1:{}", leasehold_testkit::ports::free_port());
     let in_time = Duration::from_secs(4);
-    let told =
+    let violations =
         tokio::time::timeout(in_time, refused(&[("endpoints", dead.as_str())])).await.unwrap();
-    assert!(told[0].starts_with("unavailable") && told[0].contains(&dead), "{told:?}");
+    assert!(
+        violations[0].starts_with("unavailable") && violations[0].contains(&dead),
+        "{violations:?}"
+    );
     let server = EtcdServer::start(version).await;
     let one_works = format!("{dead},{}", server.url);
     let backend = open(&one_works).await;
     try_lock(&backend, "r").await.unwrap();
 }
 
-async fn wrong_certificates_are_told(version: Version) {
+async fn wrong_certificates_are_reported(version: Version) {
     let cluster = EtcdCluster::start(version, 1, true).await;
     let endpoints = cluster.endpoints();
     let (right, wrong) = (cluster.tls.clone().unwrap(), Tls::generate());
@@ -262,8 +265,8 @@ async fn wrong_certificates_are_told(version: Version) {
     {
         let items = with(ca, own);
         let items: Vec<_> = items.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-        let told = refused(&items).await;
-        assert!(told[0].starts_with("unavailable"), "{name}: {told:?}");
+        let violations = refused(&items).await;
+        assert!(violations[0].starts_with("unavailable"), "{name}: {violations:?}");
     }
     let items = with(&right, &right);
     let items: Vec<_> = items.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

@@ -234,7 +234,7 @@ async fn without_space_readers_are_renewed_and_unlocked(version: Version) {
     let mut why = String::new();
     eventually("tries name the cause", async || {
         match try_read(&backend, "r").await {
-            Err(BackendError::Unavailable(told)) => why = told.to_string(),
+            Err(BackendError::Unavailable(reason)) => why = reason.to_string(),
             Ok(grant) => unlock(&backend, "r", &grant).await.unwrap(),
             Err(_) => {}
         }

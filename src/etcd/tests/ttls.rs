@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
         an_expired_grant_is_never_revived,
         a_renewal_changes_the_ttl_either_way,
         a_deleted_key_is_not_renewed,
-        a_short_ttl_is_rounded_up_and_told,
+        a_short_ttl_is_rounded_up_and_returned,
         a_reused_lease_gives_the_whole_ttl,
         leases_return_to_the_kept_ones_and_end_at_close,
     ]
@@ -71,7 +71,7 @@ async fn a_deleted_key_is_not_renewed(version: Version) {
 }
 
 /// Trap: etcd 30
-async fn a_short_ttl_is_rounded_up_and_told(version: Version) {
+async fn a_short_ttl_is_rounded_up_and_returned(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     for (asked_ms, granted_s) in [(100, 2), (1_999, 2), (2_001, 3), (10_000, 10)] {
@@ -92,7 +92,7 @@ async fn a_reused_lease_gives_the_whole_ttl(version: Version) {
         let mut client = server.client().await;
         let lease = client.get("/t/r/r/h", None).await.unwrap().kvs()[0].lease();
         let left = client.lease_client().time_to_live(lease, None).await.unwrap().ttl();
-        // etcd tells whole seconds, rounded down.
+        // etcd reports whole seconds, rounded down.
         assert!(left >= 3, "{left} s of 4 are left after a pause of {pause_ms} ms");
         unlock(&backend, "r", &grant).await.unwrap();
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;

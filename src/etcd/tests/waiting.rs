@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_dead_waiter_in_the_middle_does_not_wake_its_successor,
         a_waiter_that_goes_away_leaves_nothing_behind,
         a_cancel_at_any_moment_leaves_nothing_behind,
-        a_full_queue_is_told,
+        a_full_queue_is_reported,
         a_burst_of_waiters_is_served_in_order,
         a_burst_of_waiters_takes_no_lease_each,
         a_waiting_replay_finds_its_grant,
@@ -172,7 +172,7 @@ async fn a_cancel_at_any_moment_leaves_nothing_behind(version: Version) {
     }
 }
 
-async fn a_full_queue_is_told(version: Version) {
+async fn a_full_queue_is_reported(version: Version) {
     let server = EtcdServer::start(version).await;
     let items =
         [("endpoints", server.url.as_str()), ("keyPrefixPath", "/t"), ("maxWaiters", "2")];

@@ -1,4 +1,4 @@
-//! A watcher of the store, and what it was told.
+//! A watcher of the store, and its events.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,13 +13,13 @@ use crate::{
     inspection::list,
 };
 
-/// A watcher of the whole store, and what it was told.
+/// A watcher of the whole store, and its events.
 pub(crate) struct Watcher {
     watch: Watch,
     pub(crate) table: BTreeMap<String, LockView>,
     pub(crate) ended: HashMap<GrantId, EndCause>,
-    /// The names of the resources that it was told of, in their order.
-    pub(crate) told: Vec<String>,
+    /// The names of the changed resources, in the order of events.
+    pub(crate) changed: Vec<String>,
     pub(crate) restarts: usize,
     pub(crate) is_synced: bool,
 }
@@ -29,7 +29,7 @@ impl Watcher {
     pub(crate) async fn start(backend: &Shared) -> Self {
         let store = Store::new(backend.clone(), Settings::default());
         let mut watcher = Self::of(&store);
-        watcher.until("all states are told", |watcher| watcher.is_synced).await;
+        watcher.until("all states are reported", |watcher| watcher.is_synced).await;
         watcher
     }
 
@@ -38,7 +38,7 @@ impl Watcher {
             watch: store.watch(Scope::prefix("")).unwrap(),
             table: BTreeMap::new(),
             ended: HashMap::new(),
-            told: Vec::new(),
+            changed: Vec::new(),
             restarts: 0,
             is_synced: false,
         }
@@ -61,7 +61,7 @@ impl Watcher {
                 for ended in ended {
                     self.ended.insert(ended.grant.id.unwrap(), ended.cause);
                 }
-                self.told.push(name.clone());
+                self.changed.push(name.clone());
                 if lock.grants.is_empty() {
                     self.table.remove(&name);
                 } else {

@@ -1,4 +1,4 @@
-//! A watch of the store: what it tells, and what becomes of it when something is lost.
+//! A watch of the store: its events, also after losses.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ use crate::{
 pub(crate) fn cases() -> Vec<Case> {
     cases![
         a_watch_folds_into_what_is_listed,
-        changes_while_a_watch_begins_are_told,
-        changes_while_the_connection_is_cut_are_told_after_a_restart,
+        changes_while_a_watch_begins_are_reported,
+        changes_while_the_connection_is_cut_are_reported_after_a_restart,
         a_compaction_while_a_watch_is_cut_off_loses_no_change,
         a_compaction_does_not_disturb_a_watch,
         a_watch_outlives_a_restart_of_etcd,
-        a_restored_data_set_is_told_anew,
+        a_restored_data_set_is_reported_anew,
         the_readers_of_many_are_counted,
         neither_a_renewal_nor_a_replay_is_a_change,
         keys_of_others_are_no_change,
-        expiries_are_told,
+        expiries_are_reported,
         all_watchers_share_a_watch_that_ends_with_the_last,
         watching_writes_nothing,
     ]
@@ -65,7 +65,7 @@ async fn a_watch_folds_into_what_is_listed(version: Version) {
 }
 
 /// Trap: etcd 6
-async fn changes_while_a_watch_begins_are_told(version: Version) {
+async fn changes_while_a_watch_begins_are_reported(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
     let (a, late) = (open(&server.url).await, open(proxy.address()).await);
@@ -74,7 +74,7 @@ async fn changes_while_a_watch_begins_are_told(version: Version) {
     // The list is answered, and only later the watch asked for.
     proxy.delay_replies(Duration::from_millis(500));
     let mut watcher = Watcher::of(&store);
-    let beginning = watcher.until("all states are told", |watcher| watcher.is_synced);
+    let beginning = watcher.until("all states are reported", |watcher| watcher.is_synced);
     let changing = async {
         for n in 0.. {
             try_lock(&a, &format!("while-it-begins-{n}")).await.unwrap();
@@ -91,7 +91,7 @@ async fn changes_while_a_watch_begins_are_told(version: Version) {
 }
 
 /// Trap: etcd 6
-async fn changes_while_the_connection_is_cut_are_told_after_a_restart(version: Version) {
+async fn changes_while_the_connection_is_cut_are_reported_after_a_restart(version: Version) {
     let server = EtcdServer::start(version).await;
     let proxy = Proxy::start(&server.url).await;
     let (a, cut) = (open(&server.url).await, open(proxy.address()).await);
@@ -103,7 +103,7 @@ async fn changes_while_the_connection_is_cut_are_told_after_a_restart(version: V
         change(&[&a], 20).await;
         proxy.heal();
         watcher.until("it is restarted", |watcher| watcher.restarts >= round).await;
-        watcher.until("all states are told", |watcher| watcher.is_synced).await;
+        watcher.until("all states are reported", |watcher| watcher.is_synced).await;
         watcher.agrees_with(&a).await;
     }
 }
@@ -122,7 +122,7 @@ async fn a_compaction_while_a_watch_is_cut_off_loses_no_change(version: Version)
     compact(&server).await;
     proxy.heal();
     watcher.until("it is restarted", |watcher| watcher.restarts > 0).await;
-    watcher.until("all states are told", |watcher| watcher.is_synced).await;
+    watcher.until("all states are reported", |watcher| watcher.is_synced).await;
     watcher.agrees_with(&a).await;
 }
 
@@ -152,16 +152,16 @@ async fn a_watch_outlives_a_restart_of_etcd(version: Version) {
     server.restart();
     server.ready().await;
     watcher.until("it is restarted", |watcher| watcher.restarts > 0).await;
-    watcher.until("all states are told", |watcher| watcher.is_synced).await;
+    watcher.until("all states are reported", |watcher| watcher.is_synced).await;
     assert!(watcher.table.contains_key("before"));
     let give_up = Instant::now() + SOON;
     while try_lock(&backend, "after").await.is_err() {
         assert!(Instant::now() < give_up, "no lock is granted");
     }
-    watcher.until("a change is told", |it| it.table.contains_key("after")).await;
+    watcher.until("a change is reported", |it| it.table.contains_key("after")).await;
 }
 
-async fn a_restored_data_set_is_told_anew(version: Version) {
+async fn a_restored_data_set_is_reported_anew(version: Version) {
     let mut server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     try_lock(&backend, "saved").await.unwrap();
@@ -177,7 +177,7 @@ async fn a_restored_data_set_is_told_anew(version: Version) {
     server.restart();
     server.ready().await;
     watcher.until("it is restarted", |watcher| watcher.restarts > 0).await;
-    watcher.until("all states are told", |watcher| watcher.is_synced).await;
+    watcher.until("all states are reported", |watcher| watcher.is_synced).await;
     assert_eq!(watcher.table.keys().collect::<Vec<_>>(), ["saved"]);
 }
 
@@ -207,7 +207,7 @@ async fn neither_a_renewal_nor_a_replay_is_a_change(version: Version) {
     let (a, b) = (open(&server.url).await, open(&server.url).await);
     let grant = a.try_lock(&repeatable("r", "secret"), until()).await.unwrap();
     let mut watcher = Watcher::start(&b).await;
-    watcher.told.clear();
+    watcher.changed.clear();
     let written = server.revision().await;
     for (backend, ttl) in [(&a, TTL), (&a, 2 * TTL), (&b, TTL)] {
         renew(backend, "r", &grant.lock_id, ttl).await.unwrap();
@@ -216,7 +216,7 @@ async fn neither_a_renewal_nor_a_replay_is_a_change(version: Version) {
     assert!(!again.created && server.revision().await > written, "the key was rewritten");
     try_lock(&a, "next").await.unwrap();
     watcher.until("the next change", |watcher| watcher.table.contains_key("next")).await;
-    assert_eq!(watcher.told, ["next"]);
+    assert_eq!(watcher.changed, ["next"]);
 }
 
 async fn keys_of_others_are_no_change(version: Version) {
@@ -230,10 +230,10 @@ async fn keys_of_others_are_no_change(version: Version) {
     }
     try_lock(&backend, "next").await.unwrap();
     watcher.until("the next change", |watcher| watcher.table.contains_key("next")).await;
-    assert_eq!(watcher.told, ["next"]);
+    assert_eq!(watcher.changed, ["next"]);
 }
 
-async fn expiries_are_told(version: Version) {
+async fn expiries_are_reported(version: Version) {
     let server = EtcdServer::start(version).await;
     let (a, b) = (open(&server.url).await, open(&server.url).await);
     let mut watcher = Watcher::start(&b).await;
@@ -253,8 +253,8 @@ async fn all_watchers_share_a_watch_that_ends_with_the_last(version: Version) {
     let before = watches().await;
     let store = Store::new(backend, Settings::default());
     let (mut one, mut other) = (Watcher::of(&store), Watcher::of(&store));
-    one.until("all states are told", |watcher| watcher.is_synced).await;
-    other.until("all states are told", |watcher| watcher.is_synced).await;
+    one.until("all states are reported", |watcher| watcher.is_synced).await;
+    other.until("all states are reported", |watcher| watcher.is_synced).await;
     assert!(watches().await - before < 1.5, "each has its own");
     drop(one);
     store_changes(&mut other, &store).await;
@@ -264,7 +264,7 @@ async fn all_watchers_share_a_watch_that_ends_with_the_last(version: Version) {
     eventually("the watch of etcd ends", ended).await;
 }
 
-/// Fails unless a change of the store is told.
+/// Fails unless a change of the store is reported.
 async fn store_changes(watcher: &mut Watcher, store: &Store) {
     let request = AcquireRequest::new("change".parse().unwrap());
     store.try_lock(request).await.unwrap().receipt.accept();

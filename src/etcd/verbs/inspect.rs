@@ -32,9 +32,9 @@ use crate::{
 /// How many keys are read at a time with their values: as many as always fit into the 4 MiB
 /// of an answer, however long names and labels are.
 pub(super) const PAGE_KEYS: usize = 400;
-/// The remaining time is told of so many grants on a page. Each takes a call.
+/// For how many grants of a page the remaining time is read. Each takes a call.
 const REMAINING_MAX: usize = 8;
-/// etcd tells whole seconds, and what is told is a second less to be on the safe side.
+/// etcd reports whole seconds, and another second is subtracted to be safe.
 const REMAINING_SHORT_MAX: Duration = Duration::from_secs(2);
 /// How long those calls may take.
 const REMAINING_TIMEOUT: Duration = Duration::from_secs(1);

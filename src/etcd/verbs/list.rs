@@ -40,8 +40,8 @@ impl Inspection {
         }
         let mut walk = Walk::new(&self.etcd.keys, from, end, depth);
         let mut scan = Scan::new(selection, page);
-        // What is told of a resource must have been so at one moment, so a resource whose
-        // grants take several reads is read at one revision. Revision 0 is the newest one.
+        // A resource must be reported as it was at one moment, so one whose grants take
+        // several reads is read at one revision. Revision 0 is the newest one.
         let (mut revision, mut keys_read) = (Revision::default(), 0);
         let ends_at = Instant::now() + READ_TIME_MAX;
         while let Some((from, to)) = walk.range() {

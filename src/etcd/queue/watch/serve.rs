@@ -37,7 +37,7 @@ use crate::{
 /// before sending has to wait. Sending must not wait, because etcd reads no more requests
 /// while its answers are not read.
 const UNANSWERED_MAX: usize = 64;
-/// One answer may tell the deletion of every waiter's entry.
+/// One answer may have the deletions of all waiters' entries.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// How long the read that renews an expired login may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -17,8 +17,8 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct StoreCopy {
     locks: HashMap<ResourceId, Grants>,
-    /// The resources whose grants have changed since the mirror was last told, each with
-    /// grants that have ended, at most [`GRANTS_SHOWN_MAX`].
+    /// The resources whose grants have changed since the last report to the mirror, each
+    /// with grants that have ended, at most [`GRANTS_SHOWN_MAX`].
     changed: HashMap<ResourceId, Vec<GrantView>>,
 }
 
@@ -59,8 +59,8 @@ impl StoreCopy {
         self.forget_if_free(&resource);
     }
 
-    /// Tells the mirror of the resources that have changed since this was last called.
-    pub(super) fn tell_changes(&mut self, mirror: &Mirror) {
+    /// Reports the resources that have changed since the last call to the mirror.
+    pub(super) fn report_changes(&mut self, mirror: &Mirror) {
         let unknown = |grant| EndedGrant { grant, cause: EndCause::Unknown };
         for (lock, ended) in self.take_changes() {
             mirror.set(lock, ended.into_iter().map(unknown).collect());

@@ -2,11 +2,12 @@
 //!
 //! It is filled from a list at one revision, and the watch begins at the next one, so that no
 //! change falls between them. The watch has a stream of its own, whose large answers come in
-//! fragments, so that it does not delay the watches of those who wait for locks. Whatever
-//! goes wrong ends it: the domain then restarts the mirror and begins again. So a lost
+//! fragments, so that it does not delay the watches of those who wait for locks. Every
+//! failure ends it: the domain then restarts the mirror and begins again. So a lost
 //! connection, a compaction and a restored data set are one case.
 //!
-//! Why a grant ended is not told. A deletion and the end of a lease are the same event.
+//! The cause of an end is not reported: a deletion and the end of a lease are the same
+//! event.
 //!
 //! etcd is not asked for previous values. The copy has them: it must know all grants of a
 //! resource to count them. etcd would have to read each from its database, and does not have
@@ -106,7 +107,7 @@ impl Inspection {
     ) -> Result<Infallible, Failure> {
         let mut copy = StoreCopy::default();
         let listed = self.fill(&mut copy).await?;
-        copy.tell_changes(mirror);
+        copy.report_changes(mirror);
         let mut events = self.watch_after(link, listed).await?;
         loop {
             let answer = events.message().await?;
@@ -127,7 +128,7 @@ impl Inspection {
             }
             // Until the last fragment, a write may be known only in part.
             if !answer.0.fragment {
-                copy.tell_changes(mirror);
+                copy.report_changes(mirror);
                 let last = answer.events().last().and_then(Event::kv);
                 if let Some(last) = last {
                     reached.send_replace(Some(Revision::from_etcd(last.mod_revision())));
