@@ -1,4 +1,4 @@
-//! A lock's life over the component's socket, told step by step.
+//! A lock's life over the component's socket, step by step.
 //!
 //! Starts `leasehold serve` on the memory store, speaks nothing but the socket
 //! protocol to it, and then leaves it running until Ctrl-C.
@@ -34,7 +34,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(10);
 const RESOURCE: &str = "orders/42";
 const INSTANCE: &str = "lockstore";
 
-/// A lock's life over the component's socket, told step by step.
+/// A lock's life over the component's socket, step by step.
 #[derive(Parser)]
 struct Options {
     /// The command to start
@@ -68,7 +68,7 @@ async fn main() -> anyhow::Result<()> {
     tour(&Caller { name: "alice", channel: channel.clone() }, &Caller { name: "bob", channel })
         .await?;
     if !options.no_wait {
-        tell_how_to_talk_to_it(&socket);
+        print_how_to_connect(&socket);
         tokio::signal::ctrl_c().await?;
     }
     stop(&mut component).await
@@ -116,7 +116,7 @@ async fn tour(alice: &Caller, bob: &Caller) -> anyhow::Result<()> {
     let second = waiting.await??;
     came(&format!("handed over to Bob: {}", describe(&second)));
     ensure!(second.fencing_token > first.fencing_token, "the token did not rise");
-    told(
+    result(
         "Bob's fencing token is greater than Alice's: storage that checks it refuses her late writes.",
     );
 
@@ -233,11 +233,11 @@ fn came(what: &str) {
     println!("    → {what}");
 }
 
-fn told(what: &str) {
+fn result(what: &str) {
     println!("      {what}");
 }
 
-fn tell_how_to_talk_to_it(socket: &Path) {
+fn print_how_to_connect(socket: &Path) {
     let at = std::path::absolute(socket).unwrap_or_else(|_| socket.to_owned());
     println!(
         "

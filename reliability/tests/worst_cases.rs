@@ -391,7 +391,7 @@ async fn an_acquisition_on_etcd_whose_reply_is_swallowed_strands_nothing() {
     a_swallowed_reply_strands_nothing(Backend::Etcd).await;
 }
 
-async fn a_partition_is_told_and_harms_nobody_else(backend: Backend) {
+async fn a_partition_is_reported_and_harms_nobody_else(backend: Backend) {
     let (mut world, _folder) = World::for_test(backend, 1).await.unwrap();
     let [cut_off, other] = probes(&world).await.try_into().unwrap();
     for proxy in &world.leaseholds[0].proxies {
@@ -409,10 +409,10 @@ async fn a_partition_is_told_and_harms_nobody_else(backend: Backend) {
 
 #[tokio::test]
 async fn a_process_partitioned_from_redis_says_so_and_the_other_serves() {
-    a_partition_is_told_and_harms_nobody_else(Backend::Redis).await;
+    a_partition_is_reported_and_harms_nobody_else(Backend::Redis).await;
 }
 
 #[tokio::test]
 async fn a_process_partitioned_from_etcd_says_so_and_the_other_serves() {
-    a_partition_is_told_and_harms_nobody_else(Backend::Etcd).await;
+    a_partition_is_reported_and_harms_nobody_else(Backend::Etcd).await;
 }

@@ -10,7 +10,7 @@ use leasehold_testing::Input;
 
 use crate::{
     keys::{EntryId, Keys, Part},
-    queue::mirror::Mirror,
+    queue::mirror::QueueMirror,
     record::Record,
     revision::Revision,
 };
@@ -70,7 +70,7 @@ fn key(mut input: Input<'_>) {
 /// After any sequence of events the mirror agrees with a plain map.
 fn events(mut input: Input<'_>) {
     const READERS_MAX: usize = 3;
-    let mut mirror = Mirror::new(READERS_MAX);
+    let mut mirror = QueueMirror::new(READERS_MAX);
     let (mut queue, mut grants) =
         (BTreeMap::<EntryId, Revision>::new(), BTreeMap::<u64, Revision>::new());
     let mut revision = Revision(0);

@@ -1,10 +1,10 @@
-//! Until when the holder may believe in a grant.
+//! Until when the holder may rely on a grant.
 
 use std::time::Duration;
 
 use leasehold_lock::{Instant, Renewed, Ttl, safe_deadline};
 
-/// Until when the holder may believe in a grant, and what that rests on.
+/// Until when the holder may rely on a grant, with the requests that determine it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Belief {
     terms: Terms,
@@ -14,15 +14,15 @@ pub(super) struct Belief {
 
 #[derive(Clone, Copy, Debug)]
 struct Terms {
-    /// The TTL granted, or what a request asked for that may have been granted.
+    /// The TTL granted, or the TTL of a later request that may have been granted.
     ttl: Duration,
-    /// What renewals ask for. A store may grant more, so the TTL that it granted
-    /// may be above its `maxTTL`.
+    /// The TTL that renewals ask for. A store may grant more, even more than its
+    /// `maxTTL`.
     asked: Duration,
     safe_deadline: Instant,
 }
 
-/// A request that may change a grant's TTL, as it was sent.
+/// A sent request that may change a grant's TTL.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sending {
     at: Instant,
@@ -47,13 +47,13 @@ impl Belief {
         self.terms.asked
     }
 
-    /// Until when the holder may believe in the grant.
+    /// Until when the holder may rely on the grant.
     pub(super) fn safe_deadline(&self) -> Instant {
         self.terms.safe_deadline
     }
 
-    /// A request that asks for the TTL `asked` is sent at `at`. Until it is answered,
-    /// what it may grant is believed in no longer than that, and no more is asked for.
+    /// A request for the TTL `asked` is sent at `at`. Until it is answered, the belief
+    /// is no longer than that allows, and renewals ask for no more.
     pub(super) fn sends(&mut self, at: Instant, asked: Duration) -> Sending {
         let before = self.terms;
         let terms = &mut self.terms;
@@ -67,15 +67,15 @@ impl Belief {
         Sending { at, asked, before }
     }
 
-    /// What was sent did not happen: the belief is what it was before, unless something
-    /// was sent since.
+    /// The request was not carried out: the earlier belief is restored, unless another
+    /// request was sent since.
     pub(super) fn did_not_happen(&mut self, sending: &Sending) {
         if self.sent == sending.at {
             self.terms = sending.before;
         }
     }
 
-    /// A renewal succeeded. What was sent since and asks for less may take effect after it.
+    /// A renewal succeeded. A later request for less may take effect after it.
     pub(super) fn renewed(&mut self, sending: &Sending, renewed: Renewed) {
         let safe_deadline = safe_deadline(renewed.since, renewed.ttl);
         let was_shortened = self.terms.asked < sending.asked.min(sending.before.asked);
@@ -87,8 +87,9 @@ impl Belief {
         }
     }
 
-    /// A replay found the grant: `replay` is what its answer says on its own. If
-    /// something was sent after the replay, that answer lengthens nothing.
+    /// A replay found the grant: `replay` is the belief from its answer alone.
+    /// If another request was sent after the replay, that answer does not
+    /// lengthen the belief.
     pub(super) fn replayed(&mut self, replay: Self) {
         let mut terms = replay.terms;
         if replay.sent < self.sent {

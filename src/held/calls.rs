@@ -8,7 +8,7 @@ use leasehold_lock::{
 use tokio::sync::oneshot;
 
 use super::{
-    Cause, Change, Ended, Engine, HeldError, HeldKey, Target,
+    Cause, Change, Engine, HeldError, HeldKey, HoldEnd, Target,
     belief::Sending,
     record::RecordId,
     renewal::{cancel, changed_nothing},
@@ -24,7 +24,7 @@ pub struct Resent {
     target: Target,
     lock_id: LockId,
     grant_id: Option<GrantId>,
-    /// `None`: it has claimed nothing.
+    /// `None` if it has claimed nothing.
     attempt: Option<AttemptId>,
 }
 
@@ -39,7 +39,7 @@ impl Drop for Resent {
             return;
         }
         let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
-        // Another process may renew what was only lost here.
+        // Another process may still renew a lock that was lost here.
         if lost.is_some_and(Cause::may_still_be_held) {
             return;
         }
@@ -55,8 +55,8 @@ impl Drop for Resent {
 }
 
 impl Engine {
-    /// Ends a grant, after the renewal of it that is under way has ended
-    /// (trap 11). Completed also if the caller goes away.
+    /// Ends a grant, after its renewal under way has ended (trap 11). Runs to
+    /// its end even if the caller goes away.
     pub async fn unlock(&self, target: &Target, lock_id: LockId) -> Result<(), HeldError> {
         let key = target.key();
         match self.find(&key, &lock_id) {
@@ -135,8 +135,8 @@ impl Engine {
         }
     }
 
-    /// Starts a grant's TTL again, as the app asked, and makes the change if that succeeds.
-    /// If the grant is not held here, nothing else can be changed.
+    /// Restarts a grant's TTL for the app, and applies the change if that succeeds. If the
+    /// grant is not held here, only its TTL can be changed.
     pub async fn renew(
         &self,
         target: &Target,
@@ -208,8 +208,8 @@ impl Engine {
         }
     }
 
-    /// Sends a renewal in place of one that is under way. A TTL that is too long is refused
-    /// first, and leaves that one alone.
+    /// Sends a renewal instead of the one under way. Too long a TTL is refused before, and
+    /// leaves that one alone.
     fn start_app_renewal(
         &self,
         id: RecordId,
@@ -244,7 +244,7 @@ impl Engine {
     }
 
     /// A request with this `request_id` is sent now. If it finds the grant that is held
-    /// here, the grant may end as early as the request asks.
+    /// here, the grant may end as early as the request's TTL.
     pub fn sends_again(
         &self,
         target: &Target,
@@ -301,7 +301,7 @@ impl Engine {
         if let Some(ended) = ended
             && let Some(mut record) = table.remove(id)
         {
-            if let Ended::Lost(cause) = ended {
+            if let HoldEnd::Lost(cause) = ended {
                 let loss = (cause, record.abandoned());
                 table.lost.remember(key.clone(), lock_id.clone(), loss, Instant::now());
             }
@@ -309,7 +309,7 @@ impl Engine {
         }
         drop(table);
         match result {
-            Err(LockError::NotFound { .. }) if ended == Some(Ended::Unlocked) => Ok(()),
+            Err(LockError::NotFound { .. }) if ended == Some(HoldEnd::Unlocked) => Ok(()),
             Err(error @ LockError::NotFound { .. }) => Err(self.why_gone(key, lock_id, error)),
             result => Ok(result?),
         }

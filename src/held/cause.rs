@@ -1,8 +1,8 @@
 //! How a held lock ended, and why it was lost.
 
-/// How a lock that was held ended.
+/// How a held lock ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
+pub enum HoldEnd {
     /// The holder unlocked it.
     Unlocked,
     /// It was lost.
@@ -16,13 +16,13 @@ pub enum Ended {
 /// Why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Nobody renewed it: its app should have, or an unlock of it failed.
+    /// It was not renewed: its app should have done so, or its unlock failed.
     Expired,
-    /// Somebody else ended it.
+    /// Another caller ended it.
     Forced,
     /// The backend could not be reached to renew it.
     Unreachable,
-    /// It was held for as long as is allowed.
+    /// It was held for the longest allowed time.
     MaxHold,
     /// The app was unhealthy, so it was not renewed.
     Unhealthy,

@@ -6,8 +6,8 @@ use leasehold_lock::AttemptId;
 const CLAIMS_MAX: usize = 32;
 
 /// The attempts of this process that may have got a grant last: those whose answer arrived, and
-/// repeated requests without an answer. A call that is under way keeps its own attempt, so that
-/// no release ends what the call is about to answer.
+/// repeated requests without an answer. A call under way keeps its own attempt, so that no
+/// release ends the grant of its answer.
 #[derive(Clone, Debug)]
 pub(super) struct Claims(Vec<AttemptId>);
 

@@ -1,4 +1,4 @@
-//! The one task that acts on what is due.
+//! The single task that processes due records.
 
 use std::time::Duration;
 
@@ -11,18 +11,18 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Change, Ended, Engine, belief::Sending, lane::LanePermit, record::RecordId, schedule::Due,
-    table::Table,
+    Change, Engine, HoldEnd, belief::Sending, lane::LanePermit, record::RecordId,
+    schedule::Due, table::Table,
 };
 
-/// How many due records are acted on before others get a turn.
+/// How many due records are processed before other tasks run.
 const BATCH: usize = 512;
 
-/// When the driver has more to do.
+/// When the driver runs next.
 enum Next {
     /// At once: a batch was full.
     Now,
-    /// At this time, or when it is woken before.
+    /// At this time, or when it is woken earlier.
     Later(Option<Instant>),
 }
 
@@ -37,7 +37,7 @@ impl Engine {
             }
             was_healthy = is_healthy;
             let Next::Later(next) = self.step(is_healthy) else {
-                // Other tasks get a turn, also if the driver has been woken meanwhile.
+                // Other tasks run, even if the driver has been woken meanwhile.
                 yield_now().await;
                 continue;
             };
@@ -53,13 +53,13 @@ impl Engine {
                 () = self.0.closed.cancelled() => return,
                 () = self.0.wake.notified() => {}
                 () = timer => {}
-                // Without a sender, what it said last stays.
+                // Without a sender, the last value stays.
                 changed = healthy.changed(), if watching => watching = changed.is_ok(),
             }
         }
     }
 
-    /// Acts on what is due.
+    /// Processes due records.
     fn step(&self, healthy: bool) -> Next {
         let now = Instant::now();
         let mut table = self.table();
@@ -96,7 +96,7 @@ impl Engine {
         Next::Now
     }
 
-    /// The app is healthy again: renews what is still held.
+    /// The app is healthy again: renews locks that are still held.
     fn resume(&self) {
         let now = Instant::now();
         let mut table = self.table();
@@ -131,7 +131,7 @@ impl Engine {
     ) -> Option<(Sending, Renewing::Output)> {
         let mut under_way = FuturesUnordered::new();
         loop {
-            // While the app is unhealthy nothing more is sent.
+            // While the app is unhealthy, no further renewal is sent.
             if under_way.is_empty() || *self.0.healthy.borrow() {
                 let sending = self.sends(id, None)?;
                 let renewing = renew(sending.asked());
@@ -188,7 +188,7 @@ impl Engine {
                 }
                 self.reschedule(&mut table, id);
             }
-            Some(Ended::Lost(cause)) => self.lose(&mut table, id, cause),
+            Some(HoldEnd::Lost(cause)) => self.lose(&mut table, id, cause),
             Some(ended) => {
                 if let Some(mut record) = table.remove(id) {
                     record.holder.notify(ended);

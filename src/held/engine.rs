@@ -84,8 +84,8 @@ impl Engine {
         self.table().len()
     }
 
-    /// How many locks that nobody holds any more are being released, and how many grants are on
-    /// their way to their callers.
+    /// How many abandoned locks are being released, and how many grants are on their way to
+    /// their callers.
     #[must_use]
     pub fn releasing(&self) -> usize {
         let places = self.0.held_max.saturating_sub(self.0.places.available_permits());
@@ -98,7 +98,7 @@ impl Engine {
         Arc::clone(&self.0.places).try_acquire_owned().ok()
     }
 
-    /// Whether as many locks are held as may be.
+    /// Whether the limit of held locks is reached.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.0.places.available_permits() == 0

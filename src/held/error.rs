@@ -10,7 +10,7 @@ pub enum HeldError {
     /// The lock was held through this process, and was lost.
     #[error("the lock is lost: {0}")]
     Lost(Cause),
-    /// The lock is not held through this process, which can change nothing about it.
+    /// The lock is not held through this process, so it cannot be changed here.
     #[error(
         "the lock is not held through this sidecar, which can only start its TTL again; change \
          max_hold and detach through the sidecar that took it"

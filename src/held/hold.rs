@@ -1,10 +1,10 @@
-//! How a grant comes into the engine, and the guard that releases it.
+//! Takes a grant into the engine, with the guard that releases it.
 
 use leasehold_lock::Instant;
 use tokio::sync::oneshot;
 
 use super::{
-    Cause, Ended, Engine, Holding,
+    Cause, Engine, HoldEnd, Holding,
     record::{Record, RecordId},
 };
 
@@ -33,7 +33,7 @@ impl Engine {
     pub fn hold_for_stream(
         &self,
         holding: Holding,
-    ) -> (Option<HeldGuard>, oneshot::Receiver<Ended>) {
+    ) -> (Option<HeldGuard>, oneshot::Receiver<HoldEnd>) {
         let (sender, end) = oneshot::channel();
         (self.guard(holding, Some(sender)), end)
     }
@@ -41,7 +41,7 @@ impl Engine {
     fn guard(
         &self,
         holding: Holding,
-        stream: Option<oneshot::Sender<Ended>>,
+        stream: Option<oneshot::Sender<HoldEnd>>,
     ) -> Option<HeldGuard> {
         let lock = self.insert(Record::new(holding, stream))?;
         Some(HeldGuard { engine: self.clone(), lock: Some(lock) })

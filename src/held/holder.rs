@@ -2,7 +2,7 @@
 
 use tokio::sync::oneshot;
 
-use super::Ended;
+use super::HoldEnd;
 
 /// Who has a held lock. It decides what happens when the guard of the lock is dropped.
 ///
@@ -24,7 +24,7 @@ pub(super) enum Holder {
     /// A caller without a stream, whose answer was written.
     Received,
     /// A stream, which is notified of the end of its lock.
-    Stream(oneshot::Sender<Ended>),
+    Stream(oneshot::Sender<HoldEnd>),
 }
 
 impl Holder {
@@ -38,7 +38,7 @@ impl Holder {
     /// A repeated request of `again` was granted the same lock.
     pub(super) fn replayed(&mut self, again: Self) {
         if matches!((&self, &again), (Self::Stream(_), _) | (_, Self::Stream(_))) {
-            std::mem::replace(self, again).notify(Ended::Superseded);
+            std::mem::replace(self, again).notify(HoldEnd::Superseded);
         }
     }
 
@@ -46,7 +46,7 @@ impl Holder {
     /// nothing.
     pub(super) fn detached(&mut self) {
         if matches!(self, Self::Stream(_)) {
-            self.notify(Ended::Detached);
+            self.notify(HoldEnd::Detached);
         }
     }
 
@@ -57,7 +57,7 @@ impl Holder {
 
     /// Notifies a stream of the end of its lock; called once. Returns whether there is a
     /// stream.
-    pub(super) fn notify(&mut self, ended: Ended) -> bool {
+    pub(super) fn notify(&mut self, ended: HoldEnd) -> bool {
         let Self::Stream(stream) = std::mem::replace(self, Self::Received) else {
             return false;
         };
@@ -71,7 +71,7 @@ impl Holder {
 mod tests {
     use super::*;
 
-    fn stream() -> (Holder, oneshot::Receiver<Ended>) {
+    fn stream() -> (Holder, oneshot::Receiver<HoldEnd>) {
         let (sender, end) = oneshot::channel();
         (Holder::Stream(sender), end)
     }
@@ -89,7 +89,7 @@ mod tests {
     fn a_stream_that_is_detached_ends_and_leaves_the_lock() {
         let (mut holder, mut end) = stream();
         holder.detached();
-        assert_eq!(end.try_recv(), Ok(Ended::Detached));
+        assert_eq!(end.try_recv(), Ok(HoldEnd::Detached));
         assert!(holder.has_received());
         let mut unanswered = Holder::Unanswered;
         unanswered.detached();
@@ -100,7 +100,7 @@ mod tests {
     fn a_repeated_request_takes_over_from_a_stream() {
         let (mut holder, mut end) = stream();
         holder.replayed(Holder::Unanswered);
-        assert_eq!(end.try_recv(), Ok(Ended::Superseded));
+        assert_eq!(end.try_recv(), Ok(HoldEnd::Superseded));
         assert!(!holder.has_received());
     }
 

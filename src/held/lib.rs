@@ -51,7 +51,7 @@ mod tests;
 mod unlock;
 
 pub use calls::Resent;
-pub use cause::{Cause, Ended};
+pub use cause::{Cause, HoldEnd};
 pub use change::Change;
 pub use engine::{Engine, EngineOptions};
 pub use error::HeldError;

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::{
-    Cause, Ended, Engine, Target,
+    Cause, Engine, HoldEnd, Target,
     record::{Record, RecordId},
     renewal,
     table::Table,
@@ -25,21 +25,21 @@ impl Engine {
         }
     }
 
-    /// Releases a lock that was held for as long as is allowed.
+    /// Releases a lock that was held for the longest allowed time.
     pub(super) fn release_held_long_enough(&self, table: &mut Table, id: RecordId) {
         let Some(mut record) = table.remove(id) else { return };
         self.notify_holder(table, &mut record, Cause::MaxHold);
         self.release(record);
     }
 
-    /// Releases a lock whose unlock the app reports as failed: renews it no more, and tries
+    /// Releases a lock whose unlock the app reports as failed: stops renewing it, and retries
     /// until the release is confirmed. The store may still have a lock that was lost. Returns
     /// whether the lock is or was held here; if not, nothing is done.
     pub fn give_up(&self, target: &Target, lock_id: &LockId) -> bool {
         let key = &target.key();
         let mut table = self.table();
         if let Some(mut record) = table.find(key, lock_id).and_then(|id| table.remove(id)) {
-            record.holder.notify(Ended::Unlocked);
+            record.holder.notify(HoldEnd::Unlocked);
             self.release(record);
             return true;
         }
@@ -70,7 +70,7 @@ impl Engine {
     }
 
     fn notify_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
-        let had_stream = record.holder.notify(Ended::Lost(cause));
+        let had_stream = record.holder.notify(HoldEnd::Lost(cause));
         self.note(table, record, cause, !had_stream);
     }
 

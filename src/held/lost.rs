@@ -18,7 +18,7 @@ const REMEMBERED_MAX: usize = 10_000;
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
 
-/// Why a lock was lost, and what its store may still have.
+/// Why a lock was lost, and the grant that its store may still have.
 pub(super) type Loss = (Cause, Abandoned);
 
 /// Remembers lost locks for a while.
@@ -50,7 +50,7 @@ impl Lost {
         self.loss(key, lock_id, now).map(|(cause, _)| cause)
     }
 
-    /// The same, and what its store may still have.
+    /// Like [`Lost::cause`], with the grant that the store may still have.
     pub(super) fn loss(
         &mut self,
         key: &HeldKey,

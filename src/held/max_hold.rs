@@ -1,10 +1,10 @@
-//! For how long a lock is held at most.
+//! How long a lock may be held.
 
 use std::time::Duration;
 
 use leasehold_lock::Instant;
 
-/// For how long a lock is held at most.
+/// How long a lock may be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxHold {
     /// Without limit: something else ends it.
@@ -34,7 +34,7 @@ pub(super) enum ReleaseAt {
 
 impl ReleaseAt {
     pub(super) fn new(since: Instant, max_hold: MaxHold) -> Self {
-        // A moment beyond what the clock can count never comes.
+        // A moment beyond the clock's range never comes.
         let at = |after| since.checked_add(after);
         match max_hold {
             MaxHold::Unlimited => Self::Never,
@@ -79,7 +79,7 @@ mod tests {
             (Asked(hour), Default(ttl), Some(since + hour)),
             (Asked(hour), Unlimited, Some(since + hour)),
             (Asked(hour), Asked(ttl), Some(again + ttl)),
-            // Nothing limited it before, or something else ends it now.
+            // There was no limit before, or something else ends it now.
             (Unlimited, Default(hour), Some(again + hour)),
             (Default(hour), Asked(ttl), Some(again + ttl)),
             (Default(hour), Unlimited, None),

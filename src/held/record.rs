@@ -9,7 +9,7 @@ use leasehold_lock::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Cause, Change, Ended, HeldKey, LockStore, MaxHold, Target,
+    Cause, Change, HeldKey, HoldEnd, LockStore, MaxHold, Target,
     belief::{Belief, Sending},
     claims::Claims,
     holder::Holder,
@@ -18,7 +18,7 @@ use super::{
     unlock::Unlock,
 };
 
-/// A grant, as it is handed to the engine.
+/// A grant with the parameters of holding it.
 #[derive(Debug)]
 pub struct Holding {
     /// The store that granted it.
@@ -43,7 +43,7 @@ pub struct Holding {
     pub ttl: Duration,
     /// The TTL that was asked for, and that renewals ask for.
     pub asked: Duration,
-    /// When the request was sent that was granted: the TTL counts from here.
+    /// When the granted request was sent: the TTL counts from here.
     pub since: Instant,
     /// Whether the engine renews it. Otherwise only its app does.
     pub renewed: bool,
@@ -66,16 +66,16 @@ pub struct LostLock {
     pub lock_id: LockId,
     /// Its token, if the store has them.
     pub token: Option<FencingToken>,
-    /// Why.
+    /// The cause of the loss.
     pub cause: Cause,
 }
 
-/// Names a record. Never used again after the record is gone.
+/// Identifies a record; not reused.
 pub(super) type RecordId = u64;
 
-/// Everything that is kept of a held lock. Its state is that of three machines, each
-/// drawn at its type: [`Renewal`](super::renewal::Renewal) within the schedule,
-/// [`Unlock`] and [`Holder`].
+/// The record of a held lock. Its state is that of three machines, each drawn at its
+/// type: [`Renewal`](super::renewal::Renewal) within the schedule, [`Unlock`] and
+/// [`Holder`].
 pub(super) struct Record {
     pub(super) store: Arc<dyn LockStore>,
     pub(super) resource: ResourceId,
@@ -101,7 +101,7 @@ pub(super) struct Record {
 
 impl Record {
     /// The record of a grant that is held from now on.
-    pub(super) fn new(holding: Holding, stream: Option<oneshot::Sender<Ended>>) -> Self {
+    pub(super) fn new(holding: Holding, stream: Option<oneshot::Sender<HoldEnd>>) -> Self {
         let schedule = RenewalSchedule::new(
             holding.since,
             Belief::new(holding.since, holding.ttl, holding.asked),
@@ -136,7 +136,7 @@ impl Record {
             self.claims.add(attempt);
         }
         if replay.granted < self.granted {
-            replay.holder.notify(Ended::Superseded);
+            replay.holder.notify(HoldEnd::Superseded);
             return false;
         }
         self.granted = replay.granted;
@@ -157,7 +157,7 @@ impl Record {
         sending: &Sending,
         result: &Result<Renewed, LockError>,
         now: Instant,
-    ) -> Option<Ended> {
+    ) -> Option<HoldEnd> {
         match result {
             Ok(renewed) => {
                 self.schedule.renewed(sending, *renewed, fastrand::f64());
@@ -165,9 +165,9 @@ impl Record {
             }
             Err(LockError::NotFound { .. }) => match self.unlock {
                 Unlock::None | Unlock::Failed => {
-                    return Some(Ended::Lost(self.schedule.cause_at(now)));
+                    return Some(HoldEnd::Lost(self.schedule.cause_at(now)));
                 }
-                Unlock::Unknown => return Some(Ended::Unlocked),
+                Unlock::Unknown => return Some(HoldEnd::Unlocked),
                 Unlock::UnderWay { .. } => self.schedule.found_nothing(),
             },
             Err(error) => {
@@ -192,7 +192,7 @@ impl Record {
         }
     }
 
-    /// Cancels the renewal of a lock that needs none any more.
+    /// Cancels the renewal of a lock that no longer needs one.
     pub(super) fn cancel_renewal(&mut self) {
         if let Some(renewal) = self.schedule.take_task() {
             renewal.abort();

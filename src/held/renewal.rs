@@ -3,7 +3,7 @@
 use leasehold_lock::{Instant, LockError};
 use tokio::task::{self, JoinHandle};
 
-/// Where the renewal of one lock stands.
+/// The state of the renewal of one lock.
 ///
 /// ```text
 ///              due, and the app is healthy       a place in the lane is free

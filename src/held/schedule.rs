@@ -1,5 +1,5 @@
-//! What a held lock needs next, and when: decisions only, no waiting and no
-//! backend.
+//! The next action for a held lock and its time: decisions only, without
+//! waiting and without a backend.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{
 
 /// A renewal is due when this part of the TTL has passed.
 const RENEWAL_PART: u32 = 3;
-/// How far renewals are spread, as a part of the TTL. Without it, locks that were taken
-/// together would be renewed together ever after.
+/// How far renewals are spread, as a part of the TTL. Without it, locks that were
+/// acquired together would always be renewed together.
 const JITTER_PART: u32 = 15;
 /// The first retry follows after this part of the TTL; each further one after
 /// twice as long, up to [`RETRY_PART_MAX`].
@@ -26,14 +26,14 @@ const RETRY_PART_MAX: u32 = 8;
 const ATTEMPT_PART: u32 = 4;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(10);
 
-/// What has come due.
+/// A due action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Start a renewal.
     Renew,
-    /// Release the lock: it was held for as long as is allowed.
+    /// Release the lock: it was held for the longest allowed time.
     Release,
-    /// The holder must no longer believe in the lock.
+    /// The holder must no longer rely on the lock.
     Lose(Cause),
 }
 
@@ -73,7 +73,7 @@ impl RenewalSchedule {
         schedule
     }
 
-    /// Until when the holder may believe in the grant, and what that rests on.
+    /// Until when the holder may rely on the grant.
     pub(super) fn belief(&self) -> &Belief {
         &self.belief
     }

@@ -7,7 +7,7 @@ use futures_util::{
 use leasehold_lock::LockError;
 use tokio::task::JoinHandle;
 
-use super::{Cause, Ended, renewal::cancel};
+use super::{Cause, HoldEnd, renewal::cancel};
 
 /// Ends when nothing is left of a renewal that was cancelled.
 pub(super) type RenewalEnd = Shared<BoxFuture<'static, ()>>;
@@ -70,14 +70,14 @@ impl Unlock {
 
     /// An unlock was answered. Returns how the lock ended, or `None` if it is still
     /// held.
-    pub(super) fn answered(&mut self, answer: &Result<(), LockError>) -> Option<Ended> {
+    pub(super) fn answered(&mut self, answer: &Result<(), LockError>) -> Option<HoldEnd> {
         let Self::UnderWay { calls, unknown, .. } = self else { return None };
         let ended = match answer {
-            Ok(()) => Some(Ended::Unlocked),
-            Err(LockError::NotFound { .. }) if *unknown => Some(Ended::Unlocked),
+            Ok(()) => Some(HoldEnd::Unlocked),
+            Err(LockError::NotFound { .. }) if *unknown => Some(HoldEnd::Unlocked),
             // Another unlock may have ended it, and its answer is on its way.
             Err(LockError::NotFound { .. }) if *calls > 1 => None,
-            Err(LockError::NotFound { .. }) => Some(Ended::Lost(Cause::Forced)),
+            Err(LockError::NotFound { .. }) => Some(HoldEnd::Lost(Cause::Forced)),
             Err(error) => {
                 *unknown |= matches!(error, LockError::OutcomeUnknown(_));
                 None
@@ -113,13 +113,13 @@ mod tests {
     async fn a_grant_that_no_unlock_can_have_ended_was_forced() {
         let mut unlock = Unlock::None;
         drop(unlock.begin(None));
-        assert_eq!(unlock.answered(&NOT_FOUND), Some(Ended::Lost(Cause::Forced)));
+        assert_eq!(unlock.answered(&NOT_FOUND), Some(HoldEnd::Lost(Cause::Forced)));
         drop(unlock.begin(None));
         let refused = Err(LockError::StoreUnavailable("cut off".into()));
         assert_eq!(unlock.answered(&refused), None);
         assert!(matches!(unlock, Unlock::Failed));
         drop(unlock.begin(None));
-        assert_eq!(unlock.answered(&NOT_FOUND), Some(Ended::Lost(Cause::Forced)));
+        assert_eq!(unlock.answered(&NOT_FOUND), Some(HoldEnd::Lost(Cause::Forced)));
     }
 
     #[tokio::test]
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(unlock.answered(&unknown()), None);
         assert!(matches!(unlock, Unlock::Unknown));
         drop(unlock.begin(None));
-        assert_eq!(unlock.answered(&NOT_FOUND), Some(Ended::Unlocked));
+        assert_eq!(unlock.answered(&NOT_FOUND), Some(HoldEnd::Unlocked));
     }
 
     #[tokio::test]

@@ -16,7 +16,7 @@ use crate::{
 
 /// The copy.
 #[derive(Debug, Default)]
-pub(crate) struct Mirror {
+pub(crate) struct QueueMirror {
     order: BTreeSet<(Revision, EntryId)>,
     entries: HashMap<EntryId, Revision>,
     /// The revision at which the key of the exclusive grant was last seen written.
@@ -31,7 +31,7 @@ pub(crate) struct Mirror {
     revision: Revision,
 }
 
-impl Mirror {
+impl QueueMirror {
     /// Knows nothing yet.
     pub(crate) fn new(readers_max: usize) -> Self {
         Self { readers_max, ..Self::default() }
@@ -196,13 +196,13 @@ mod tests {
     }
 
     /// A mirror listed at a revision of 10.
-    fn listed(keys: impl IntoIterator<Item = (Part, u64)>) -> Mirror {
-        let mut mirror = Mirror::new(READERS_MAX);
+    fn listed(keys: impl IntoIterator<Item = (Part, u64)>) -> QueueMirror {
+        let mut mirror = QueueMirror::new(READERS_MAX);
         mirror.list(at(10), keys.into_iter().map(|(part, revision)| (part, at(revision))));
         mirror
     }
 
-    fn turns(mirror: &Mirror) -> Vec<u64> {
+    fn turns(mirror: &QueueMirror) -> Vec<u64> {
         let turns: Vec<_> = mirror.on_turn().map(|entry| entry.seq).collect();
         let all = mirror.entries().filter(|entry| mirror.is_turn(entry));
         assert_eq!(all.count(), turns.len());
@@ -327,7 +327,7 @@ mod tests {
             events in prop::collection::vec((any::<bool>(), 0u64..8), 1..40),
             cut in 0usize..40,
         ) {
-            let apply = |mirror: &mut Mirror, revision: Revision, (put, key): (bool, u64)| {
+            let apply = |mirror: &mut QueueMirror, revision: Revision, (put, key): (bool, u64)| {
                 let part = match key {
                     0 => Part::Holder,
                     1 | 2 => reader(key as u8),
@@ -336,8 +336,8 @@ mod tests {
                 if put { mirror.put(part, revision) } else { mirror.delete(&part, revision) }
                 mirror.advance(revision);
             };
-            let mut whole = Mirror::new(READERS_MAX);
-            let mut relisted = Mirror::new(READERS_MAX);
+            let mut whole = QueueMirror::new(READERS_MAX);
+            let mut relisted = QueueMirror::new(READERS_MAX);
             for (n, event) in events.iter().enumerate() {
                 let revision = at(n as u64 + 1);
                 apply(&mut whole, revision, *event);

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::{
     keys::{EntryId, Part},
-    queue::mirror::Mirror,
+    queue::mirror::QueueMirror,
     revision::Revision,
 };
 
@@ -50,7 +50,7 @@ pub(super) struct Queue {
 
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) mirror: Mirror,
+    pub(super) mirror: QueueMirror,
     /// Whether the mirror is up to date.
     pub(super) live: bool,
     /// The ID of the watch whose events count; 0 if there is none.
@@ -82,7 +82,7 @@ impl Queue {
     /// A queue that nobody follows yet, of a resource that may have `readers_max` shared
     /// grants.
     pub(super) fn new(resource: ResourceId, instance: Arc<str>, readers_max: usize) -> Self {
-        let state = State { mirror: Mirror::new(readers_max), ..State::default() };
+        let state = State { mirror: QueueMirror::new(readers_max), ..State::default() };
         let state = Mutex::new(state);
         Self { resource, instance, state, changed: Notify::new() }
     }

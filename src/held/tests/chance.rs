@@ -183,7 +183,7 @@ impl App {
     async fn stream(
         &mut self,
         guard: HeldGuard,
-        mut end: oneshot::Receiver<Ended>,
+        mut end: oneshot::Receiver<HoldEnd>,
         target: &Target,
         lock_id: &LockId,
     ) {
@@ -199,7 +199,7 @@ impl App {
             tokio::select! {
                 biased;
                 ended = &mut end => match ended.unwrap() {
-                    Ended::Lost(cause) => return ledger.note(number, What::Reported(cause)),
+                    HoldEnd::Lost(cause) => return ledger.note(number, What::Reported(cause)),
                     _ => return,
                 },
                 () = self.act(target, lock_id) => {}
@@ -214,8 +214,8 @@ impl App {
         }
     }
 
-    fn ended(&self, ended: Result<Ended, oneshot::error::RecvError>) {
-        if let Ended::Lost(cause) = ended.unwrap() {
+    fn ended(&self, ended: Result<HoldEnd, oneshot::error::RecvError>) {
+        if let HoldEnd::Lost(cause) = ended.unwrap() {
             self.ledger.note(self.number, What::Reported(cause));
         }
     }

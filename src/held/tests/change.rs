@@ -27,7 +27,7 @@ async fn a_stream_ends_when_its_lock_is_detached_and_releases_nothing() {
     let granted = setup.acquire("r", TTL).await;
     let (guard, end) = setup.engine.hold_for_stream(setup.holding("r", &granted));
     setup.change("r", granted.lock_id, Some(SHORT), Change::Detach).await.unwrap();
-    assert_eq!(end.await, Ok(Ended::Detached));
+    assert_eq!(end.await, Ok(HoldEnd::Detached));
     drop(guard);
     settle().await;
     assert!(!setup.is_free("r").await);
@@ -106,6 +106,6 @@ async fn a_change_whose_caller_went_away_is_made() {
     setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(1)));
     let change = setup.change("r", granted.lock_id.clone(), Some(SHORT), Change::Detach);
     assert!(tokio::time::timeout(Duration::from_millis(10), change).await.is_err());
-    assert_eq!(end.await, Ok(Ended::Detached));
+    assert_eq!(end.await, Ok(HoldEnd::Detached));
     drop(guard);
 }

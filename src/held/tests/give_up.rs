@@ -52,7 +52,7 @@ async fn the_stream_of_a_reported_lock_ends_well() {
     let granted = setup.acquire("r", TTL).await;
     let (guard, end) = setup.engine.hold_for_stream(setup.holding("r", &granted));
     assert!(setup.give_up(&granted.lock_id));
-    assert_eq!(end.await, Ok(Ended::Unlocked));
+    assert_eq!(end.await, Ok(HoldEnd::Unlocked));
     drop(guard);
     settle().await;
     assert!(setup.is_free("r").await);

@@ -105,7 +105,7 @@ async fn a_stream_is_notified_and_the_app_is_not_called_too() {
     let mut setup = setup();
     let (_guard, end) = setup.stream("r").await;
     setup.script.on_every_renewal(Some(Fault::Unreachable));
-    assert_eq!(end.await.unwrap(), Ended::Lost(Cause::Unreachable));
+    assert_eq!(end.await.unwrap(), HoldEnd::Lost(Cause::Unreachable));
     assert!(setup.notices.try_recv().is_err());
 }
 

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use super::{
-    Change, Ended, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, Holding, LockStore,
+    Change, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, HoldEnd, Holding, LockStore,
     LostLock, MaxHold, Target,
 };
 
@@ -116,7 +116,7 @@ impl Setup {
         }
     }
 
-    async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<Ended>) {
+    async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<HoldEnd>) {
         let granted = self.acquire(resource, TTL).await;
         let (guard, end) = self.engine.hold_for_stream(self.holding(resource, &granted));
         (guard.unwrap(), end)

@@ -124,7 +124,7 @@ async fn an_unlock_that_another_overtook_reports_no_loss() {
     let (first, second) = tokio::join!(unlock(), unlock());
     assert!(first.is_ok());
     assert_eq!(second, Err(HeldError::Lock(LockError::NotFound { held: false })));
-    assert_eq!(end.await, Ok(Ended::Unlocked));
+    assert_eq!(end.await, Ok(HoldEnd::Unlocked));
     drop(guard);
 }
 

@@ -21,7 +21,7 @@ const SEARCH_PAGE_SIZE: usize = 1000;
 /// A request to end grants of any holder.
 #[derive(Clone, Debug)]
 pub struct EndRequest {
-    /// Which grants.
+    /// The grants to end.
     pub of: EndOf,
     /// Only report which would be ended.
     pub dry_run: bool,
@@ -36,9 +36,9 @@ pub enum EndOf {
     Resource(ResourceId, Option<GrantId>),
     /// The grants of a list.
     Scope {
-        /// Of these resources.
+        /// Grants of these resources.
         scope: Scope,
-        /// Of holders that begin so.
+        /// Grants of holders with this prefix.
         holder_prefix: String,
     },
 }
@@ -93,7 +93,8 @@ impl Store {
     }
 }
 
-/// What a request has ended so far, and what stops it: its limit, the time, or a failure.
+/// The grants that a request has ended so far, and what stops it: its limit, the time, or a
+/// failure.
 struct Ending<'a> {
     store: &'a Store,
     request: &'a EndRequest,
@@ -116,7 +117,7 @@ struct End {
     grants: Vec<GrantView>,
 }
 
-/// A page of what is to be ended.
+/// A page of grants to end.
 struct Found {
     ends: Vec<End>,
     /// Whether there are grants, wanted or not.
@@ -238,7 +239,7 @@ impl Ending<'_> {
     }
 }
 
-/// Reads a page of what is to be ended.
+/// Reads a page of grants to end.
 async fn find(
     store: &Store,
     of: &EndOf,

@@ -1,4 +1,4 @@
-//! Reading the locks of a store: one, those of a scope, or who waits for one.
+//! Reads the locks of a store: one, those of a scope, or the waiters of one.
 
 use std::time::Duration;
 
@@ -15,14 +15,14 @@ const REST_FACTOR: u32 = 40;
 /// The longest rest after a page. A hundred pages of 1,000 locks take up to eight seconds longer.
 const REST_MAX: Duration = Duration::from_millis(80);
 
-/// Asks for a page of the locks that are held.
+/// A request for a page of held locks.
 #[derive(Clone, Debug)]
 pub struct Listing {
-    /// Which resources.
+    /// The resources.
     pub scope: Scope,
-    /// Only grants whose holder begins so. Resources without one are left out.
+    /// Only grants of holders with this prefix. Resources without one are left out.
     pub holder_prefix: String,
-    /// Which page.
+    /// The page.
     pub page: PageRequest,
 }
 
@@ -36,7 +36,7 @@ impl Store {
         self.get_by(resource, grants, self.until()).await
     }
 
-    /// The same as a part of a call that must have ended by `until`.
+    /// The same, within a call that must end by `until`.
     pub(super) async fn get_by(
         &self,
         resource: &ResourceId,
@@ -67,7 +67,7 @@ impl Store {
         self.list_by(listing, self.until()).await
     }
 
-    /// The same as a part of a call that must have ended by `until`.
+    /// The same, within a call that must end by `until`.
     pub(super) async fn list_by(
         &self,
         listing: &Listing,
@@ -96,7 +96,7 @@ impl Store {
     }
 }
 
-/// Bounds a read.
+/// Limits the time of a read.
 async fn read<T>(
     until: Instant,
     reading: impl Future<Output = Result<T, BackendError>>,
@@ -104,7 +104,7 @@ async fn read<T>(
     bounded(until, reading).await.map_err(LockError::of_read)
 }
 
-/// Reads pages of the backend until there is one page of what is wanted.
+/// Reads pages of the backend until there is one page of wanted locks.
 async fn list(
     inspect: &dyn Inspect,
     listing: &Listing,
@@ -119,7 +119,7 @@ async fn list(
     let mut items = Vec::new();
     loop {
         let page = match read(until, inspect.list(&selection, &wanted, until)).await {
-            // What was found before it is a page too.
+            // The locks found before it are a page, too.
             Err(_) if wanted.after != listing.page.after && Instant::now() >= ends_at => {
                 return Ok(Page { items, next: wanted.after });
             }

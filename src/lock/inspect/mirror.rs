@@ -1,4 +1,4 @@
-//! What is held in a store, kept up to date by its backend while somebody watches.
+//! The held locks of a store, kept up to date by its backend while there are watchers.
 
 use std::sync::Arc;
 
@@ -45,8 +45,8 @@ impl Mirror {
         is_restarted
     }
 
-    /// Notes the state of a resource as it is now, and the grants that have ended since it
-    /// was last noted. At most [`GRANTS_SHOWN_MAX`] of each are kept, and 10 ended ones of a
+    /// Sets the present state of a resource, and the grants that have ended since it was
+    /// last set. At most [`GRANTS_SHOWN_MAX`] of each are kept, and 10 ended ones of a
     /// resource that is free.
     pub fn set(&self, mut lock: LockView, ended: Vec<EndedGrant>) {
         lock.grants.truncate(GRANTS_SHOWN_MAX);
@@ -79,7 +79,7 @@ impl Mirror {
         });
     }
 
-    /// How many resources are held as far as was noted.
+    /// The number of held resources.
     #[must_use]
     pub fn held_count(&self) -> usize {
         self.state.lock().held_count()
@@ -105,8 +105,7 @@ impl Mirror {
         self.state.lock().beginning(subscription)
     }
 
-    /// What follows of the scope. Moves `position` behind it. Looks at no more than `limit`
-    /// resources.
+    /// The next changes in the scope, of at most `limit` resources. Advances `position`.
     pub(super) fn next(&self, position: &mut Position, limit: usize, scope: &Scope) -> Next {
         self.state.lock().next(position, limit, scope)
     }

@@ -1,4 +1,4 @@
-//! What the domain asks of a backend that can be inspected.
+//! The port of a backend that can be inspected.
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -10,18 +10,18 @@ use crate::{BackendError, GrantId, Holder, ResourceId};
 pub const PAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// A position in a list, as the backend that made it writes it: at most 1,536 bytes, without
-/// any secret, because callers can read it. A caller can make one up: the backend must then
+/// any secret, because callers can read it. A caller can invent one: the backend must then
 /// begin anywhere in the same list, or answer [`BackendError::Invalid`].
 pub type Cursor = Box<str>;
 
-/// Asks for a page of a list.
+/// A request for a page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageRequest {
     /// Continue after the page with this cursor; `None`: from the beginning.
     pub after: Option<Cursor>,
     /// How many items at most, at least 1.
     pub limit: usize,
-    /// The page ends with the item with which it has this size.
+    /// The page ends with the item with which it reaches this size.
     pub bytes_max: usize,
 }
 
@@ -51,7 +51,7 @@ pub struct GrantPage {
 }
 
 impl GrantPage {
-    /// Reads which page is asked for.
+    /// Reads the request for a page.
     pub fn read(page: &PageRequest) -> Result<Self, BackendError> {
         let after = page.after.as_deref().map(str::parse::<GrantId>).transpose();
         let after = after.map_err(|_| BackendError::bad_cursor())?;
@@ -71,12 +71,12 @@ impl GrantPage {
     }
 }
 
-/// Which grants are listed.
+/// The grants to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
-    /// Those of resources whose name begins so.
+    /// The prefix of resource names.
     pub name_prefix: String,
-    /// Those of holders that begin so. Empty: also those without a holder.
+    /// The prefix of holders. If empty, also grants without a holder.
     pub holder_prefix: String,
 }
 

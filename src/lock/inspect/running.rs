@@ -18,14 +18,14 @@ use tracing::warn;
 use super::Mirror;
 use crate::{Backend, LockError};
 
-/// How many may watch a store.
+/// The most watches of a store.
 const WATCHES_MAX: usize = 1000;
 /// The pause before a backend that cannot be watched is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) const NOT_WATCHABLE: &str = "this store cannot be watched";
 
-/// Those who watch a store.
+/// The watches of a store.
 #[derive(Debug)]
 pub(crate) struct Watches {
     running: Mutex<Weak<Running>>,
@@ -84,14 +84,14 @@ async fn keep(backend: Arc<dyn Backend>, mirror: Arc<Mirror>) {
     };
     let mut is_known = false;
     loop {
-        // A panic must not leave watchers without news.
+        // A panic must not leave watchers without events.
         let watched = AssertUnwindSafe(inspect.watch(&mirror)).catch_unwind().await;
         let error = watched.map_or(LockError::Internal, LockError::of_read);
         if matches!(error, LockError::Unsupported(_)) {
             warn!(%error, "the store cannot be watched");
             return mirror.fail(error);
         }
-        // An outage is logged once, however often it is tried again.
+        // An outage is logged once, not at every retry.
         if mirror.restart() || !is_known {
             warn!(%error, "the store cannot be watched; trying again");
         }

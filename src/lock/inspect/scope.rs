@@ -1,4 +1,4 @@
-//! Which resources a list, an end or a watch is about.
+//! The resources of a list, an end or a watch.
 
 use std::{fmt, sync::Arc};
 
@@ -42,12 +42,12 @@ impl Scope {
         self.only.as_ref()
     }
 
-    /// What the names of its resources begin with.
+    /// The prefix of its resources' names.
     pub(super) fn name_prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Whether the resource is one of them.
+    /// Whether the scope contains the resource.
     #[must_use]
     pub fn has(&self, resource: &ResourceId) -> bool {
         resource.as_str().starts_with(&*self.prefix) && (self.accepts)(resource)

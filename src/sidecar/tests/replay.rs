@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use leasehold_held::Ended;
+use leasehold_held::HoldEnd;
 use leasehold_lock::{self as lock, RequestId, safe_deadline};
 
 use super::*;
@@ -256,7 +256,7 @@ async fn an_earlier_request_that_is_answered_last_does_not_take_the_lock_over() 
     let again = api.locks.acquire(Api::call()).await.unwrap();
     let _again = again.hold_for_stream().unwrap();
     let (guard, mut ended) = first.hold_for_stream().unwrap();
-    assert_eq!(ended.try_recv(), Ok(Ended::Superseded));
+    assert_eq!(ended.try_recv(), Ok(HoldEnd::Superseded));
     drop(guard);
     sleep(TTL).await;
     assert!(!api.is_free().await);

@@ -14,7 +14,7 @@ async fn ended(harness: &Harness, request: EndLocksRequest) -> EndLocksResponse 
 }
 
 #[tokio::test]
-async fn a_dry_run_tells_and_ends_nothing() {
+async fn a_dry_run_reports_grants_and_ends_none() {
     let harness = Harness::start().await;
     take(&harness, request("a")).await;
     take(&harness, request("b")).await;
@@ -52,7 +52,7 @@ async fn a_scope_ends_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_holder_of_this_sidecar_is_told_at_once() {
+async fn a_holder_of_this_sidecar_is_notified_at_once() {
     let harness = Harness::start().await;
     let mut locks = harness.locks().await;
     let mut stream = locks.lock_stream(request("streamed")).await.unwrap().into_inner();

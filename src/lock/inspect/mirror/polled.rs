@@ -1,4 +1,4 @@
-//! For a backend that has to read resources again and again to learn of their changes.
+//! The mirror of a backend that has to poll resources to learn of changes.
 
 use super::{
     super::{LockView, WatchFilter},
@@ -7,22 +7,21 @@ use super::{
 use crate::ResourceId;
 
 impl Mirror {
-    /// Returns what is watched, and forgets everything else, which the backend need not read:
-    /// call this after each [change](Self::subscriptions_changed) of the subscriptions.
+    /// Returns the watched resources, and forgets all others, which the backend need not
+    /// read: call this after each [change](Self::subscriptions_changed) of the subscriptions.
     #[must_use]
     pub fn forget_unwatched(&self) -> WatchFilter {
         let subscriptions = self.subscriptions.lock();
         let filter = subscriptions.filter();
-        // With the subscriptions locked: who begins to watch a resource finds either what is
-        // kept up to date, or nothing.
+        // With the subscriptions locked, so that a new watch of a resource finds either an
+        // up-to-date state or none.
         self.state.lock().retain(|resource| filter.accepts(resource));
         filter
     }
 
-    /// Notes the state of a resource as it was just read. Grants that it had before, and has
-    /// no more, have ended for a reason that is not known. A grant must not be read behind a
-    /// later one, so that of the many that a resource may have, those that were shown are shown
-    /// until they end.
+    /// Sets the state of a resource that was just read. Grants that it no longer has have ended
+    /// with an unknown cause. A grant must not be read behind a later one, so that of the many
+    /// that a resource may have, those that were shown are shown until they end.
     pub fn note_read(&self, lock: LockView) {
         let is_change = self.state.lock().set_read(lock);
         if is_change {
@@ -30,19 +29,19 @@ impl Mirror {
         }
     }
 
-    /// The resources that are held as far as was noted, and that `accepts` accepts.
+    /// The held resources that `accepts` accepts.
     pub fn held(&self, accepts: impl Fn(&ResourceId) -> bool) -> Vec<ResourceId> {
         self.state.lock().held(accepts)
     }
 
-    /// Notes that everything was read that watches of single resources cover, up to the one
-    /// with this number.
+    /// Records that all resources were read that watches of single resources cover, up to
+    /// the watch with this number.
     pub fn complete_resources(&self, last: u64) {
         self.set_complete(|complete| complete.resources = last);
     }
 
-    /// Notes that everything was read that watches of scopes cover, up to the one with this
-    /// number.
+    /// Records that all resources were read that watches of scopes cover, up to the watch
+    /// with this number.
     pub fn complete_scopes(&self, last: u64) {
         self.set_complete(|complete| complete.scopes = last);
     }

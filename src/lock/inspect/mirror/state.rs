@@ -1,5 +1,5 @@
-//! The held resources of a store in the order of their last changes, and what of them a
-//! watcher reads next.
+//! The held resources of a store in the order of their last changes, and the positions
+//! of watchers in it.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -12,10 +12,10 @@ use crate::{LockError, ResourceId};
 /// How many free resources are remembered, so that watchers learn that they became free. A
 /// watcher that is further behind is restarted.
 pub(super) const FREED_MAX: usize = 100_000;
-/// How many ended grants are remembered of a free resource, because there may be many of those.
+/// How many ended grants of a free resource are remembered; there may be many free resources.
 const FREED_ENDED_MAX: usize = 10;
 
-/// What a mirror knows.
+/// The state of a mirror.
 #[derive(Debug, Default)]
 pub(super) struct State {
     locks: HashMap<ResourceId, Entry>,
@@ -94,8 +94,7 @@ impl State {
         Position { subscription, epoch: self.epoch, read: 0, begun: self.last }
     }
 
-    /// What follows of the scope. Moves `position` behind it. Looks at no more than `limit`
-    /// resources.
+    /// The next changes in the scope, of at most `limit` resources. Advances `position`.
     pub(super) fn next(&self, position: &mut Position, limit: usize, scope: &Scope) -> Next {
         if let Some(error) = &self.failed {
             return Next::Failed(error.clone());
@@ -153,8 +152,8 @@ impl State {
         true
     }
 
-    /// Sets the state of a resource. The grants that it had before, and has no more, have
-    /// ended for a reason that is not known. Returns whether it is a change.
+    /// Sets the state of a resource. Grants that it no longer has have ended with an
+    /// unknown cause. Returns whether it is a change.
     pub(super) fn set_read(&mut self, lock: LockView) -> bool {
         let before = self.locks.get(&lock.resource).map_or(&[][..], |it| &it.lock.grants);
         let ended = before.iter().filter(|was| lock.grants.iter().all(|is| is.id != was.id));
@@ -179,7 +178,7 @@ impl State {
     }
 
     /// Forgets the half of the free resources that changed first. Watchers that are not far
-    /// behind know of those already.
+    /// behind have received those already.
     fn forget_freed(&mut self) {
         let Self { locks, order, freed, forgotten, .. } = self;
         let mut excess = *freed - FREED_MAX / 2;

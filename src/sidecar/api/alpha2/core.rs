@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_held::{Ended, Engine, HeldGuard, Holding, MaxHold, Resent, Target};
+use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, MaxHold, Resent, Target};
 use leasehold_lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId};
 use leasehold_net::answers::Delivery;
 use tokio::{
@@ -122,7 +122,7 @@ impl Locks {
         }
     }
 
-    /// Acquires a lock, waiting for it unless `immediate`. The end of the wait is told once
+    /// Acquires a lock, waiting for it unless `immediate`. The end of the wait is answered once
     /// the store has confirmed that nothing is left of it. May be dropped at any await, and so
     /// may what it returns: the grant is then released.
     pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
@@ -282,7 +282,7 @@ impl UndeliveredGrant {
     /// released instead.
     pub(crate) fn hold_for_stream(
         self,
-    ) -> Result<(Option<HeldGuard>, oneshot::Receiver<Ended>), LockError> {
+    ) -> Result<(Option<HeldGuard>, oneshot::Receiver<HoldEnd>), LockError> {
         self.granted.receipt.try_accept()?;
         Ok(self.engine.hold_for_stream(self.holding))
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use futures_util::{FutureExt as _, Stream, future::BoxFuture};
-use leasehold_held::{Ended, Engine, MaxHold};
+use leasehold_held::{Engine, HoldEnd, MaxHold};
 use leasehold_lock::{Granted, LockError};
 use tokio::{
     sync::mpsc,
@@ -111,8 +111,8 @@ async fn session(
     loop {
         tokio::select! {
             ended = &mut end_of_lock => return match ended {
-                Ok(Ended::Lost(cause)) => Err(ApiError::Lost(cause)),
-                Ok(Ended::Unlocked | Ended::Superseded | Ended::Detached) => Ok(()),
+                Ok(HoldEnd::Lost(cause)) => Err(ApiError::Lost(cause)),
+                Ok(HoldEnd::Unlocked | HoldEnd::Superseded | HoldEnd::Detached) => Ok(()),
                 Err(_) => Err(LockError::Internal.into()),
             },
             () = events.closed() => return Ok(()),
