@@ -17,6 +17,7 @@ use crate::{
         connection::Connection,
         failure::{Failure, Refusal},
     },
+    keys::key_after,
     revision::Revision,
 };
 
@@ -32,6 +33,14 @@ pub(crate) struct Found {
     /// The revision at which it was read.
     pub(crate) revision: Revision,
     pub(crate) get: GetResponse,
+}
+
+impl Found {
+    /// Where the next page begins; `None` if there are no more keys.
+    pub(crate) fn next(&self) -> Option<Vec<u8>> {
+        let last = self.get.kvs().last().filter(|_| self.get.more())?;
+        Some(key_after(last.key()))
+    }
 }
 
 type Answer = Result<Found, Failure>;

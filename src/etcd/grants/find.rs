@@ -8,7 +8,7 @@ use crate::{
     client::{failure::Failure, reads},
     commit::op::Op,
     etcd::Etcd,
-    keys::{GrantKeys, GrantName, Keys, key_after, range_end},
+    keys::{GrantKeys, GrantName, Keys, range_end},
     record::Record,
     revision::Revision,
 };
@@ -138,10 +138,8 @@ impl Etcd {
             let mut helds =
                 pairs.iter().filter_map(|pair| Held::of(&self.keys, resource, pair));
             let grant = helds.find(|held| By::Id(id).is(held));
-            match pairs.last() {
-                Some(last) if grant.is_none() && page.get.more() => {
-                    from = key_after(last.key());
-                }
+            match page.next() {
+                Some(next) if grant.is_none() => from = next,
                 _ => return Ok(Found { grant, is_held }),
             }
         }

@@ -5,7 +5,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     client::{failure::Failure, reads::KEYS_MAX},
-    keys::{Part, key_after, range_end},
+    keys::{Part, range_end},
     queue::{
         queues::Queues,
         waiters::{List, Queue},
@@ -61,12 +61,9 @@ async fn read(queues: &Queues, queue: &Queue) -> Result<List, Failure> {
             };
             list.keys.push((part, Revision::from_etcd(at)));
         }
-        match page.get.kvs().last() {
-            Some(last) if page.get.more() => {
-                from = key_after(last.key());
-                keys_max = KEYS_MAX;
-            }
-            _ => return Ok(list),
+        match page.next() {
+            Some(next) => (from, keys_max) = (next, KEYS_MAX),
+            None => return Ok(list),
         }
     }
 }

@@ -179,23 +179,18 @@ impl Sessions {
                         session.fenced_at.fetch_max(now.0, Ordering::AcqRel);
                     }
                 },
-                // It is not on its way any more, so it needs no fence.
-                Err(OpError::OutOfSpace(why)) => {
-                    return match self.find(key, until).await {
-                        Ok(Some(revision)) => Ok(EntryOutcome::PutAt(revision)),
-                        Ok(None) => Err(OpError::NotSent(why)),
-                        Err(_) => Err(OpError::Unknown(why)),
-                    };
-                }
-                Err(OpError::Unknown(why)) => {
-                    if !self.fence(session, until).await? {
+                Err(error @ (OpError::OutOfSpace(_) | OpError::Unknown(_))) => {
+                    // Without space, it is not on its way any more, so it needs no fence.
+                    let may_come = matches!(error, OpError::Unknown(_));
+                    if may_come && !self.fence(session, until).await? {
                         self.lose(session).await;
                         return Ok(EntryOutcome::SessionLost);
                     }
                     match self.find(key, until).await {
                         Ok(Some(revision)) => return Ok(EntryOutcome::PutAt(revision)),
-                        Ok(None) => {}
-                        Err(_) => return Err(OpError::Unknown(why)),
+                        Ok(None) if may_come => {}
+                        Ok(None) => return Err(OpError::NotSent(error.why())),
+                        Err(_) => return Err(OpError::Unknown(error.why())),
                     }
                 }
                 Err(error) => return Err(error),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::{
     commit::op::OpError,
     grants::find::Held,
-    keys::{GrantKeys, GrantName, SharedKeys, key_after},
+    keys::{GrantKeys, GrantName, SharedKeys},
     revision::Revision,
     verbs::release::{Deletion, Releases, unread},
 };
@@ -137,9 +137,9 @@ impl Releases {
             if let Some(why) = refused {
                 return Err(progress.error(why));
             }
-            match pairs.last() {
-                Some(last) if page.get.more() => from = key_after(last.key()),
-                _ => break,
+            match page.next() {
+                Some(next) => from = next,
+                None => break,
             }
         }
         // The others are not there any more.

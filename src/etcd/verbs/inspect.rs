@@ -23,7 +23,7 @@ use crate::{
     },
     etcd::Etcd,
     grants::find::Held,
-    keys::{EntryId, Part, key_after, range_end},
+    keys::{EntryId, Part, range_end},
     lease::leases::Leases,
     revision::Revision,
     waiter_record::WaiterRecord,
@@ -139,28 +139,21 @@ impl Inspection {
         let revision = read.header().map_or(0, ResponseHeader::revision);
         let revision = Revision::from_etcd(revision);
         let mut answers = read.op_responses().into_iter();
-        let (Some(TxnOpResponse::Get(mut page)), Some(TxnOpResponse::Get(queue))) =
+        let (Some(TxnOpResponse::Get(page)), Some(TxnOpResponse::Get(queue))) =
             (answers.next(), answers.next())
         else {
             return Err(Failure::Unknown("etcd answered something else".into()));
         };
         let published = page.kvs().first().and_then(|pair| self.published(resource, pair));
+        let mut page = Found { revision, get: page };
         let mut views = Vec::new();
         loop {
-            views.extend(
-                page.kvs().iter().map(|pair| (self.view(resource, pair), pair.lease())),
-            );
-            match page.kvs().last() {
-                Some(last) if page.more() => {
-                    let from = key_after(last.key());
-                    let end = end.clone();
-                    page = self.read_range(from, end, revision, PAGE_KEYS, until).await?.get;
-                }
-                _ => {
-                    let waiters = usize::try_from(queue.count()).unwrap_or(0);
-                    return Ok((views, published, waiters));
-                }
-            }
+            let pairs = page.get.kvs().iter();
+            views.extend(pairs.map(|pair| (self.view(resource, pair), pair.lease())));
+            let Some(from) = page.next() else {
+                return Ok((views, published, usize::try_from(queue.count()).unwrap_or(0)));
+            };
+            page = self.read_range(from, end.clone(), revision, PAGE_KEYS, until).await?;
         }
     }
 
@@ -180,9 +173,8 @@ impl Inspection {
 
     /// What is shown of a grant, if leasehold made it.
     pub(super) fn own_view(&self, resource: &ResourceId, pair: &KeyValue) -> Option<GrantView> {
-        let held = Held::of(&self.etcd.keys, resource, pair)?;
-        held.record.id()?;
-        Some(held.record.view())
+        let record = Held::of(&self.etcd.keys, resource, pair)?.record;
+        record.id().map(|_| record.view())
     }
 
     /// Adds how long grants last, as far as that can be had.
@@ -229,9 +221,9 @@ impl Inspection {
                     waiters.push(((entered, entry), WaiterRecord::decode(pair.value())));
                 }
             }
-            match found.get.kvs().last() {
-                Some(last) if found.get.more() => from = key_after(last.key()),
-                _ => return Ok(waiters),
+            match found.next() {
+                Some(next) => from = next,
+                None => return Ok(waiters),
             }
         }
     }
