@@ -51,6 +51,13 @@ impl Config {
             txn_ops_max,
         }
     }
+
+    /// Of an etcd that cannot be reached.
+    #[cfg(test)]
+    pub(super) fn offline() -> Self {
+        let endpoint = ("endpoints".to_owned(), "127.0.0.1:1".to_owned());
+        Self::read(&mut Properties::new([endpoint]))
+    }
 }
 
 impl fmt::Debug for Config {

@@ -62,9 +62,7 @@ impl Stock {
     /// One whose etcd cannot be reached, so that nothing is ever revoked.
     #[cfg(test)]
     pub(crate) fn offline() -> Arc<Self> {
-        let endpoint = ("endpoints".to_owned(), "127.0.0.1:1".to_owned());
-        let config = Config::read(&mut leasehold_lock::properties::Properties::new([endpoint]));
-        let connection = Arc::new(Connection::new(config, &Keys::new("t")));
+        let connection = Arc::new(Connection::new(Config::offline(), &Keys::new("t")));
         Self::start(connection, &Background::default())
     }
 

@@ -19,7 +19,7 @@ use crate::{
     lease::leases::lease_ttl_s,
     revision::Revision,
     verbs::{
-        attempts::Failed,
+        attempts::{Failed, Leftover},
         look::{Met, Patience},
         renew::Renewals,
     },
@@ -120,7 +120,8 @@ impl Tries {
             let renewed = Box::pin(self.renewals.renew(&renewal, until)).await;
             let renewed = renewed.map_err(|_| {
                 let why = "etcd has elected a leader, and the grant could not be moved";
-                BackendError::Unknown(why.into())
+                let error = BackendError::Unknown(why.into());
+                Failed { error, leftovers: vec![Leftover::Grant] }
             })?;
             (ttl, since) = (renewed.ttl, renewed.since);
         }

@@ -41,6 +41,8 @@ pub(crate) enum Leftover {
     Entry(Arc<Session>, String),
     /// This waiter's key, which is known to have been put.
     PutEntry(String),
+    /// The grant that it made, which is left to the release of the attempt.
+    Grant,
 }
 
 /// How an attempt ended without a grant.
@@ -146,11 +148,13 @@ impl Attempts {
         }
     }
 
-    /// Makes sure that nothing of an attempt takes effect any more, for as long as that takes;
-    /// `false` if the backend closed before.
+    /// Makes sure that no write of an attempt takes effect any more, for as long as that takes;
+    /// `false` if a grant is left, or if the backend closed before.
     async fn clean_up(&self, leftovers: Vec<Leftover>) -> bool {
         let mut retry_delays = delays();
+        let mut is_all = true;
         for mut leftover in leftovers {
+            is_all &= !matches!(leftover, Leftover::Grant);
             while !self.is_cleaned_up(&mut leftover).await {
                 tokio::select! {
                     () = retry_delays.pause() => {}
@@ -158,7 +162,7 @@ impl Attempts {
                 }
             }
         }
-        true
+        is_all
     }
 
     async fn is_cleaned_up(&self, leftover: &mut Leftover) -> bool {
@@ -169,6 +173,7 @@ impl Attempts {
                 self.sessions.remove_entry(session, key, until).await.is_ok()
             }
             Leftover::PutEntry(key) => self.sessions.delete_entry(key, until).await.is_ok(),
+            Leftover::Grant => true,
         }
     }
 }
@@ -184,6 +189,44 @@ impl Drop for EndOnDrop<'_> {
         let flight = self.attempts.flights.lock().remove(&self.id);
         if let Some(flight) = flight {
             flight.ended.cancel();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        config::Config,
+        etcd::Etcd,
+        lease::{keeper::Keeper, leases::Leases},
+    };
+
+    fn attempts() -> Arc<Attempts> {
+        let etcd = Etcd::new(Config::offline());
+        let (connection, background) = (&etcd.connection, etcd.background.clone());
+        let keeper = Keeper::start(connection, &background);
+        let leases = Leases::start(Arc::clone(connection), keeper, &background);
+        let sessions = Sessions::start(Arc::clone(&etcd), leases);
+        Arc::new(Attempts::new(sessions, background, Duration::from_secs(1)))
+    }
+
+    /// A grant was made, but could not be moved to a lease of a new leader's.
+    /// Trap: etcd 7
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_that_an_attempt_has_made_is_left_to_its_release() {
+        for (leftovers, may_be_left) in [(vec![], false), (vec![Leftover::Grant], true)] {
+            let (attempts, id) = (attempts(), AttemptId::random());
+            let (finish, finished) = oneshot::channel::<()>();
+            let run = attempts.run(id, |_| async move {
+                let _ = finished.await;
+                Err(Failed { error: BackendError::Unknown("why".into()), leftovers })
+            });
+            let until = Instant::now() + Duration::from_secs(1);
+            let finish = async { finish.send(()).unwrap() };
+            let (failed, ended, ()) = tokio::join!(run, attempts.end(id, until), finish);
+            failed.unwrap_err();
+            assert_eq!(ended, Ok(may_be_left));
         }
     }
 }
