@@ -1,16 +1,19 @@
 //! What an attempt looks at that is not simply granted: who holds the resource, whether anybody
 //! waits, and whether the attempt repeats the request of a live grant.
 
+use std::sync::Arc;
+
 use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
 use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
 
 use crate::{
     client::failure::Failure,
-    grants::{find::Held, readers::Count},
+    etcd::Etcd,
+    grants::{find::Held, local::Grants, readers::Count},
     keys::{GrantKeys, range_end},
     revision::Revision,
-    verbs::acquire::Tries,
+    verbs::renew::Renewals,
 };
 
 /// What the caller of an attempt asked for.
@@ -77,7 +80,14 @@ impl State {
     }
 }
 
-impl Tries {
+/// Looks at resources for attempts.
+pub(crate) struct Lookout {
+    pub(crate) etcd: Arc<Etcd>,
+    pub(crate) grants: Arc<Grants>,
+    pub(crate) renewals: Arc<Renewals>,
+}
+
+impl Lookout {
     /// Looks whether an attempt can be granted, without a raft entry. If not, it finds the live
     /// grant of the same request, or is refused. `stale` is the revision of a key for its
     /// request that finds no grant.
@@ -90,7 +100,7 @@ impl Tries {
         until: Instant,
     ) -> Result<Met, BackendError> {
         let state = self.read(attempt, keys, until).await?;
-        self.writer.grants.contention.saw(&attempt.resource, state.seen());
+        self.grants.contention.saw(&attempt.resource, state.seen());
         if state.is_free(attempt.mode, stale) {
             return Ok(Met::Free(state.count));
         }
