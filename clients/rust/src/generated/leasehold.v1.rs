@@ -717,7 +717,7 @@ pub struct GetLockRequest {
     /// How many grants at most: 1 to 1,000; 0 is 100.
     #[prost(int32, tag = "3")]
     pub page_size: i32,
-    /// Continues after the page that told it.
+    /// Continues after the page that returned it.
     #[prost(string, tag = "4")]
     pub page_token: ::prost::alloc::string::String,
     #[prost(string, repeated, tag = "15")]
@@ -785,7 +785,7 @@ pub struct ListWaitersResponse {
     #[prost(string, tag = "2")]
     pub next_page_token: ::prost::alloc::string::String,
 }
-/// Asks to be told of one resource, or of those of a scope.
+/// Asks for the changes of one resource, or of those of a scope.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchLocksRequest {
     #[prost(string, tag = "1")]
@@ -800,16 +800,16 @@ pub struct WatchLocksRequest {
 /// What has changed.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LockEvent {
-    /// The lock as it is now. Of several quick changes the last is told.
+    /// The lock as it is now. Of several quick changes the last is sent.
     #[prost(message, optional, tag = "1")]
     pub state: ::core::option::Option<LockState>,
     /// Grants that it had before, as far as they were seen.
     #[prost(message, repeated, tag = "2")]
     pub ended: ::prost::alloc::vec::Vec<EndedGrant>,
-    /// Changes may have been missed: forget everything told so far. All states follow.
+    /// Changes may have been missed: forget everything sent so far. All states follow.
     #[prost(bool, tag = "3")]
     pub restarted: bool,
-    /// All states have been told. Repeated every 10 s.
+    /// All states have been sent. Repeated every 10 s.
     #[prost(bool, tag = "4")]
     pub synced: bool,
 }
@@ -831,7 +831,7 @@ pub struct EndLocksRequest {
     /// With scope: only the grants of holders that begin so.
     #[prost(string, tag = "6")]
     pub holder_prefix: ::prost::alloc::string::String,
-    /// Only tell what would be ended.
+    /// Only report what would be ended.
     #[prost(bool, tag = "7")]
     pub dry_run: bool,
     /// How many grants at most: 1 to 1,000; 0 is 100.

@@ -232,7 +232,7 @@ export type GetLockRequest = Message<"leasehold.v1.GetLockRequest"> & {
   pageSize: number;
 
   /**
-   * Continues after the page that told it.
+   * Continues after the page that returned it.
    *
    * @generated from field: string page_token = 4;
    */
@@ -421,7 +421,7 @@ export const ListWaitersResponseSchema: GenMessage<ListWaitersResponse> = /*@__P
   messageDesc(file_leasehold_v1_inspection, 10);
 
 /**
- * Asks to be told of one resource, or of those of a scope.
+ * Asks for the changes of one resource, or of those of a scope.
  *
  * @generated from message leasehold.v1.WatchLocksRequest
  */
@@ -461,7 +461,7 @@ export const WatchLocksRequestSchema: GenMessage<WatchLocksRequest> = /*@__PURE_
  */
 export type LockEvent = Message<"leasehold.v1.LockEvent"> & {
   /**
-   * The lock as it is now. Of several quick changes the last is told.
+   * The lock as it is now. Of several quick changes the last is sent.
    *
    * @generated from field: leasehold.v1.LockState state = 1;
    */
@@ -475,14 +475,14 @@ export type LockEvent = Message<"leasehold.v1.LockEvent"> & {
   ended: EndedGrant[];
 
   /**
-   * Changes may have been missed: forget everything told so far. All states follow.
+   * Changes may have been missed: forget everything sent so far. All states follow.
    *
    * @generated from field: bool restarted = 3;
    */
   restarted: boolean;
 
   /**
-   * All states have been told. Repeated every 10 s.
+   * All states have been sent. Repeated every 10 s.
    *
    * @generated from field: bool synced = 4;
    */
@@ -539,7 +539,7 @@ export type EndLocksRequest = Message<"leasehold.v1.EndLocksRequest"> & {
   holderPrefix: string;
 
   /**
-   * Only tell what would be ended.
+   * Only report what would be ended.
    *
    * @generated from field: bool dry_run = 7;
    */
