@@ -1,4 +1,4 @@
-//! The backend: puts the parts together, and hands each of the port's verbs to its part.
+//! The backend: connects the parts, and dispatches the port's verbs to them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -32,7 +32,7 @@ use crate::{
 const OPEN_TIMEOUT: Duration = Duration::from_millis(3_500);
 const PURGE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What it can do besides what every backend must.
+/// Its features beyond the core.
 pub(super) const FEATURES: &[Feature] = &[
     Feature::Fencing,
     Feature::ForceUnlock,
@@ -72,7 +72,7 @@ impl EtcdBackend {
         Ok(Self::new(&etcd, context))
     }
 
-    /// Starts the parts, and what they do in the background.
+    /// Starts the parts and their background tasks.
     fn new(shared: &Arc<Etcd>, Context { settings, clock, .. }: Context) -> Self {
         let (connection, background) = (&shared.connection, &shared.background);
         let etcd = || Arc::clone(shared);

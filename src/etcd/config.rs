@@ -15,7 +15,7 @@ const TXN_OPS_DEFAULT: usize = 128;
 pub(super) struct Config {
     /// One URL for each member, with `http://` or `https://`.
     pub(super) endpoints: Vec<String>,
-    /// What all keys begin with; empty by default.
+    /// The prefix of all keys; empty by default.
     pub(super) key_prefix: String,
     /// Certificates, if TLS is on.
     pub(super) tls: Option<TlsOptions>,
@@ -26,7 +26,7 @@ pub(super) struct Config {
 }
 
 impl Config {
-    /// Reads the properties and notes every mistake.
+    /// Reads the properties and collects all mistakes.
     pub(super) fn read(properties: &mut Properties) -> Self {
         let endpoints = properties.required("endpoints");
         let key_prefix = properties.text("keyPrefixPath").unwrap_or_default();

@@ -1,5 +1,5 @@
-//! What every part takes to reach etcd: the names of the store's keys, the connection, and the
-//! writes and reads that travel together over it.
+//! Access to etcd for all parts: the names of the store's keys, the connection, and the
+//! batched writes and reads over it.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// Does not connect yet. All tasks of the backend end with `background`.
+    /// Connects with the first request. All tasks of the backend end with `background`.
     pub(super) fn new(config: Config) -> Arc<Self> {
         let background = Background::default();
         let (keys, txn_ops_max) = (Keys::new(&config.key_prefix), config.txn_ops_max);
@@ -41,7 +41,7 @@ impl Etcd {
         Arc::new(Self { keys, connection, committer, reads, txn_ops_max, background })
     }
 
-    /// Reads of small answers that are apart from the others, which need not wait for them.
+    /// Separate reads of small answers, which do not delay the others.
     pub(super) fn reads_apart(&self) -> Arc<Reads> {
         Reads::new(Arc::clone(&self.connection), self.txn_ops_max, &self.background)
     }

@@ -15,8 +15,8 @@ use crate::{
     revision::Revision,
 };
 
-/// The first byte selects what the rest is: a holder's value, a key, or the events of a
-/// queue.
+/// The first byte selects the type of the rest: a holder's value, a key, or the events
+/// of a queue.
 pub fn etcd_values(data: &[u8]) {
     let mut input = Input::new(data);
     match input.byte() % 3 {

@@ -111,7 +111,7 @@ impl Keys {
         Self { root }
     }
 
-    /// What all keys begin with; a role needs to be allowed to read and write these keys.
+    /// The prefix of all keys; a role must be allowed to read and write these keys.
     pub(super) fn root(&self) -> &str {
         &self.root
     }
@@ -122,7 +122,7 @@ impl Keys {
         self.resource(resource) + "h"
     }
 
-    /// What the keys of a resource's shared grants begin with.
+    /// The prefix of the keys of a resource's shared grants.
     pub(super) fn readers(&self, resource: &ResourceId) -> String {
         self.resource(resource) + "h/"
     }
@@ -149,15 +149,16 @@ impl Keys {
         Some(self.readers(resource) + std::str::from_utf8(value).ok()?)
     }
 
-    /// What all keys of a resource begin with, and no other key.
+    /// The prefix of all keys of a resource, and of no other key.
     pub(super) fn resource(&self, resource: &ResourceId) -> String {
         let mut key = self.named(resource.as_str());
         key.push('/');
         key
     }
 
-    /// What the keys of all resources begin with whose name begins with `prefix`, and no
-    /// other key. Escaping keeps prefixes, because it writes each character by itself.
+    /// The prefix of the keys of all resources whose name begins with `prefix`, and of
+    /// no other key. Escaping keeps prefixes, because it writes each character by
+    /// itself.
     pub(super) fn named(&self, prefix: &str) -> String {
         let mut key = String::with_capacity(self.root.len() + prefix.len() + 16);
         key.push_str(&self.root);
@@ -173,8 +174,8 @@ impl Keys {
         key
     }
 
-    /// A key before which lie all keys of the resource that `key` is one of, and behind which
-    /// lie those of the next one. Also if the name of the resource is none.
+    /// A key between all keys of the resource of `key` and those of the next one. Works for
+    /// undecodable names, too.
     pub(super) fn behind(&self, key: &[u8]) -> Vec<u8> {
         let length = self.name_end(key);
         let mut behind: Vec<u8> = key.iter().copied().take(length).collect();
@@ -182,14 +183,14 @@ impl Keys {
         behind
     }
 
-    /// Where the name of the resource ends that `key` is one of.
+    /// The end of the resource's name in `key`.
     pub(super) fn name_end(&self, key: &[u8]) -> usize {
         let start = self.named("").len();
         let slash = key.iter().skip(start).position(|byte| *byte == b'/');
         slash.map_or(key.len(), |slash| start + slash)
     }
 
-    /// What the keys of a resource's waiters begin with.
+    /// The prefix of the keys of a resource's waiters.
     pub(super) fn queue(&self, resource: &ResourceId) -> String {
         self.resource(resource) + "q/"
     }

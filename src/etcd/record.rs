@@ -141,7 +141,7 @@ impl Record {
         self.attempt.as_deref()?.parse().ok()
     }
 
-    /// The grant as everybody may see it.
+    /// The grant's public facts.
     pub(super) fn view(&self) -> GrantView {
         GrantView {
             id: self.id(),

@@ -11,7 +11,7 @@ impl Revision {
         Self(u64::try_from(revision).unwrap_or_default())
     }
 
-    /// As etcd's API takes it.
+    /// The form of etcd's API.
     pub(crate) fn to_etcd(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
     }

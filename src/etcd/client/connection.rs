@@ -61,7 +61,7 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Does not connect yet.
+    /// A connection that is opened by its first request.
     pub(crate) fn new(config: Config, keys: &Keys) -> Self {
         Self {
             config,
@@ -82,7 +82,7 @@ impl Connection {
         let connected = Box::pin(async {
             let turn = Arc::clone(&self.connecting).lock_owned().await;
             let connection = Arc::clone(self);
-            // In a task, so that connecting goes on when its caller's time is over. The next
+            // In a task, so that connecting continues after its caller's deadline. The next
             // caller often has little time left too, and otherwise none would succeed.
             let connecting = tokio::spawn(async move {
                 let _turn = turn;
@@ -134,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Waits until `until` for the answer to a request, and notes the raft term in it. The
+    /// Waits until `until` for the answer to a request, and records its raft term. The
     /// connection counts as lost if no request has been answered over it for
     /// [`Self::silence_max`]. One slow answer is not enough: a new connection costs a busy
     /// server more work, and fails all requests in flight. The request is boxed because its
@@ -232,9 +232,9 @@ impl Connection {
     }
 
     /// Logs in again after a request sent at `refused` was refused because of its login,
-    /// unless that has been done since. A login expires after a while, and with every change
-    /// of users and roles, also with one that turns authentication off or on; a stream keeps
-    /// the one that it was opened with. The connection itself stays in use.
+    /// unless another caller has done so since. A login expires after a while, and with
+    /// every change of users and roles, also with one that turns authentication off or on; a
+    /// stream keeps the one that it was opened with. The connection itself stays in use.
     pub(crate) async fn log_in_again(
         &self,
         link: &Link,
@@ -339,7 +339,7 @@ impl Connection {
         while let Some(result) = tries.next().await {
             match result {
                 Ok(connected) => return Ok(connected),
-                // A refusal by etcd says more than a missing answer.
+                // A refusal by etcd is more informative than a missing answer.
                 Err(refused @ Failure::Refused(..)) => failure = Some(refused),
                 Err(other) => failure = failure.or(Some(other)),
             }

@@ -21,8 +21,8 @@ use tower::{BoxError, ServiceExt as _, service_fn};
 
 /// How long an endpoint may take to connect.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Not below etcd's `--grpc-keepalive-min-time` (5 s), or it hangs up. It also hangs up after
-/// three pings without a call under way.
+/// Not below etcd's `--grpc-keepalive-min-time` (5 s): etcd would close the connection, as it
+/// does after three pings without a call under way.
 const PING_INTERVAL: Duration = Duration::from_secs(6);
 const PING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Room for a batch of some hundred writes: one HTTP/2 frame of at most 16 KiB with its

@@ -1,4 +1,4 @@
-//! What an error of etcd or of the connection means.
+//! The meaning of errors of etcd and of the connection.
 
 use std::{error, error::Error as _, sync::Arc};
 
@@ -14,8 +14,8 @@ pub(crate) enum Failure {
     NotSent(Arc<str>),
     /// etcd refused the request itself, and nothing has changed.
     Refused(Refusal, Arc<str>),
-    /// etcd has no space left. The request may have been applied all the same, but it is not
-    /// on its way any more, so a read shows whether it was.
+    /// etcd has no space left. The request may have been applied nevertheless, but is no
+    /// longer under way, so a read shows whether it was.
     OutOfSpace(Arc<str>),
     /// It may have been applied, or may be applied later.
     Unknown(Arc<str>),
@@ -40,7 +40,7 @@ pub(crate) enum Refusal {
     Login,
     /// A user was given, but the server has authentication turned off.
     AuthNotEnabled,
-    /// Something else.
+    /// Another reason.
     Other,
 }
 
@@ -144,8 +144,8 @@ fn is_too_large_for_grpc(status: &Status) -> bool {
         && status.message().starts_with("grpc: received message larger than max")
 }
 
-/// Whether etcd answers so before it proposes a write, so that a retry may succeed: it has
-/// no leader, it lags too far behind with applying, or the member is a learner.
+/// Whether etcd sends this answer before it proposes a write, so that a retry may succeed:
+/// it has no leader, it lags too far behind with applying, or the member is a learner.
 fn is_not_sent(message: &str) -> bool {
     matches!(
         message,
@@ -157,8 +157,8 @@ fn is_not_sent(message: &str) -> bool {
 
 /// Which refusal a message of etcd is; nothing was carried out. The status code is
 /// ambiguous: etcd uses one code for several errors, and gRPC uses the same codes for
-/// requests that were sent. Only messages are here whose origin in etcd 3.4 to 3.6 was
-/// looked up:
+/// requests that were sent. It has only messages whose origin in etcd 3.4 to 3.6 is
+/// known:
 ///
 /// - checked before a write is proposed: its size, the number of its operations,
 ///   keys that it writes twice, the user and the token;

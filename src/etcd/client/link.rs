@@ -54,7 +54,7 @@ impl Link {
         &self.client
     }
 
-    /// Notes the raft term that an answer names.
+    /// Records the raft term of an answer.
     pub(crate) fn note(&self, answer: &impl Headed) {
         // After a loss, another data set may count its terms from the start.
         if !self.lost.is_cancelled() {

@@ -28,7 +28,7 @@ pub(crate) const KEYS_MAX: usize = 1_000;
 /// Transactions in flight.
 const READING_MAX: usize = 2;
 
-/// What a read found.
+/// The result of a read.
 pub(crate) struct Found {
     /// The revision at which it was read.
     pub(crate) revision: Revision,
@@ -131,7 +131,7 @@ impl Reads {
         Ok(())
     }
 
-    /// Reads what waits, until nothing does.
+    /// Carries out waiting reads until there are none.
     async fn read_all(&self) {
         let mut reading = Reading { reads: self, counted: true };
         loop {
@@ -166,7 +166,7 @@ impl Reads {
                     state.waiting.push_front(read);
                 }
             }
-            // One of them may be the reason; the others must not fail with it.
+            // One of them may be the reason, so the others must not fail with it.
             Err(Failure::Refused(..)) if reads.len() > 1 => {
                 for read in reads {
                     Box::pin(self.read_together(vec![read])).await;

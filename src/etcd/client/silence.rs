@@ -10,12 +10,12 @@ use tokio::time::{Instant, sleep_until};
 pub(crate) struct LastAnswer(Mutex<Instant>);
 
 impl LastAnswer {
-    /// For a connection that is opened now.
+    /// The state of a connection that is opened now.
     pub(crate) fn new() -> Self {
         Self(Mutex::new(Instant::now()))
     }
 
-    /// Notes an answer.
+    /// Records an answer.
     pub(crate) fn note(&self) {
         *self.0.lock() = Instant::now();
     }

@@ -1,4 +1,4 @@
-//! The terms of etcd's leaders, which every answer names.
+//! The terms of etcd's leaders, which every answer contains.
 //!
 //! A leader that was paused and comes back revokes the leases that have expired by its own
 //! count, although its successor has prolonged them (etcd-io/etcd#15247). It does not know
@@ -30,7 +30,8 @@ impl Terms {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// Notes the raft term of an answer. A member that lags behind may name an earlier one.
+    /// Records the raft term of an answer. A member that lags behind may name an earlier
+    /// one.
     pub(crate) fn note(&self, raft_term: u64) {
         let before = self.raft.fetch_max(raft_term, Ordering::AcqRel);
         if before != 0 && raft_term > before {
@@ -38,8 +39,8 @@ impl Terms {
         }
     }
 
-    /// Notes the raft term of the first, linearizable, answer over a new connection.
-    /// If it is an earlier one, the data set is another.
+    /// Records the raft term of the first, linearizable, answer over a new
+    /// connection. If it is lower, the data set was replaced.
     pub(crate) fn begin(&self, raft_term: u64) {
         let before = self.raft.swap(raft_term, Ordering::AcqRel);
         if before != 0 && raft_term != before {

@@ -24,11 +24,11 @@ use tokio::time::Instant;
 
 use crate::client::failure::Refusal;
 
-/// What the batcher needs to know of an item.
+/// The properties of an item that the batcher uses.
 pub(crate) trait Item {
-    /// Something that an item claims alone, or together with others.
+    /// A claim, exclusive or shared with other items.
     type Claim: Clone + Eq + Hash;
-    /// What the item claims.
+    /// The item's claims.
     fn claims(&self) -> &[(Self::Claim, Mode)];
     /// By how many operations it exceeds what [`Limits::items_max`] allows for each item.
     fn extra_ops(&self) -> usize;
@@ -43,7 +43,7 @@ pub(crate) trait Item {
 /// Why an item is not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Obsolete {
-    /// Nobody waits for its answer.
+    /// Its caller has gone.
     Abandoned,
     /// Its deadline has passed.
     Late,
@@ -53,7 +53,7 @@ pub(crate) enum Obsolete {
     OutOfSpace,
 }
 
-/// How much may be sent, and may wait.
+/// Limits of batches and of the queue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     /// Items in a batch, which leaves room for two operations in a nested transaction;
@@ -96,7 +96,7 @@ pub(crate) struct Batcher<T: Item> {
 #[derive(Debug)]
 struct Waiting<T> {
     item: T,
-    /// Its last batch was refused: it is sent by itself.
+    /// Whether its last batch was refused, so that it is sent alone.
     alone: bool,
 }
 
@@ -186,8 +186,7 @@ struct Next<T: Item> {
     /// The most that one of the items exceeds its operations by: the batch has room for as
     /// many items less.
     extra_ops: usize,
-    /// Items that are passed over claim too, so that items with a claim in common stay in
-    /// order.
+    /// Skipped items claim too, so that items with a common claim stay in order.
     claimed: HashMap<T::Claim, Mode>,
     obsolete: Vec<(T, Obsolete)>,
     /// Whether it takes no more items.
@@ -230,7 +229,7 @@ impl<T: Item> Next<T> {
         self.items.is_empty() || self.items.len() + extra_ops < items_max
     }
 
-    /// Notes what an item claims; `true` if that excludes it from the batch.
+    /// Adds an item's claims; `true` if they exclude it from the batch.
     fn claim(&mut self, claims: &[(T::Claim, Mode)]) -> bool {
         let mut blocked = false;
         for (claim, mode) in claims {

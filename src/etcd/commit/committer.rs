@@ -44,7 +44,8 @@ const WAITING_MAX: usize = 200_000;
 /// The operations of the longest branch of a nested transaction count too. Most have up to
 /// two; a batch with a longer one has fewer items.
 const NESTED_OPS: usize = 2;
-/// How long a write's own answer is awaited after its deadline, because it says more.
+/// How long a write's own answer is awaited after its deadline, because it is more
+/// informative.
 const LATE_GRACE: Duration = Duration::from_millis(100);
 /// Between tries of a batch that could not be sent.
 const RESEND_DELAY: Duration = Duration::from_millis(20);
@@ -131,7 +132,7 @@ impl Committer {
     }
 
     /// Commits a write. If the future is dropped before the write was sent, it is never sent;
-    /// if after, nobody learns its outcome.
+    /// if later, its outcome is lost.
     pub(crate) async fn commit(self: &Arc<Self>, op: Op) -> Answer {
         self.commit_while_wanted(op, &CancellationToken::new()).await
     }
@@ -214,15 +215,15 @@ impl Committer {
         true
     }
 
-    /// Sends what waits. After a panic the outcome of that batch is unknown, and the task
-    /// goes on with the others.
+    /// Sends waiting writes. After a panic the outcome of that batch is unknown, and the
+    /// task continues with the others.
     async fn run(&self) {
         while AssertUnwindSafe(self.send_all()).catch_unwind().await.is_err() {
             error!("sending a batch panicked; this is a defect");
         }
     }
 
-    /// Sends what waits, batch after batch, until nothing does.
+    /// Sends waiting writes, batch after batch, until there are none.
     async fn send_all(&self) {
         loop {
             self.gather().await;
@@ -243,7 +244,7 @@ impl Committer {
     }
 
     /// Yields to tasks that are about to commit something, for as long as more writes come.
-    /// It does not wait for any time, so a lone caller is not delayed.
+    /// It uses no timer, so a lone caller is not delayed.
     async fn gather(&self) {
         let mut waiting = self.batcher().waiting();
         for _ in 0..GATHER_ROUNDS_MAX {

@@ -26,9 +26,9 @@ pub(crate) type Claim = (Arc<str>, Mode);
 /// that add a comparison or an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Op {
-    /// What it claims; nothing if it writes keys that nobody else writes. A write of the
+    /// Its claims; empty if it writes keys that no other write uses. A write of the
     /// exclusive grant excludes every other one of its resource, because a batch compares
-    /// with what was before it. Writes of several shared grants go together.
+    /// with the state before it. Writes of several shared grants go together.
     pub(crate) claims: Vec<Claim>,
     /// Whether it makes a queue longer: other writes go before it.
     pub(crate) enters: bool,
@@ -194,7 +194,7 @@ impl Op {
         self
     }
 
-    /// About the size that it takes up in a request.
+    /// Its approximate size in a request.
     pub(crate) fn size_bytes(&self) -> usize {
         self.bytes + OVERHEAD_BYTES
     }
@@ -256,8 +256,8 @@ pub(crate) enum OpError {
     NotSent(Arc<str>),
     /// etcd refused it, and not because of its neighbours in the batch.
     Refused(Refusal, Arc<str>),
-    /// etcd has no space left. The write may have been applied all the same, but it is not
-    /// on its way any more.
+    /// etcd has no space left. The write may have been applied nevertheless, but is no
+    /// longer under way.
     OutOfSpace(Arc<str>),
     /// It may have been applied, or may be applied later.
     Unknown(Arc<str>),

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 /// failed transaction each.
 const HELD_MAX: usize = 16_384;
 
-/// What this process has seen of the resources that it tried to lock.
+/// The last known states of resources that this process tried to lock.
 #[derive(Debug, Default)]
 pub(crate) struct Contention {
     /// Resources that were held or waited for when last seen: `Shared` if they could have
@@ -39,7 +39,7 @@ impl Contention {
         held.is_some_and(|held| held == Mode::Exclusive || mode == Mode::Exclusive)
     }
 
-    /// Notes how the resource was seen: free, with shared grants, or held exclusively or
+    /// Records the state of a resource: free, with shared grants, or held exclusively or
     /// waited for.
     pub(crate) fn saw(&self, resource: &ResourceId, seen: Option<Mode>) {
         let mut held = self.held.lock();

@@ -51,7 +51,7 @@ impl<'a> Held<'a> {
     }
 }
 
-/// What a grant is looked for by.
+/// The criterion of a search for a grant.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum By<'a> {
     LockId(&'a LockId),
@@ -76,11 +76,11 @@ impl By<'_> {
     }
 }
 
-/// What a search for a grant found.
+/// The result of a search for a grant.
 pub(crate) struct Found<'a> {
     /// The grant.
     pub(crate) grant: Option<Held<'a>>,
-    /// Whether anybody holds the resource.
+    /// Whether the resource is held.
     pub(crate) is_held: bool,
 }
 

@@ -1,9 +1,9 @@
-//! What this process knows of its own grants, and what becomes of their leases.
+//! This process's own grants, and the ends of their leases.
 //!
-//! This is only a cache. What is not found here is read from etcd, so that any process can
-//! renew or unlock what another one granted. Whichever process ends a grant or moves it to
+//! This is only a cache. A grant that is not found here is read from etcd, so that any process
+//! can renew or unlock what another one granted. Whichever process ends a grant or moves it to
 //! another lease disposes of the lease that the grant had. So a lease of a known grant is given
-//! back if this process ended the grant, and revoked if somebody else did.
+//! back if this process ended the grant, and revoked if another process did.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -95,7 +95,8 @@ impl Grants {
         true
     }
 
-    /// Notes that this process has deleted the key of a grant, which lay under this lease.
+    /// Records that this process has deleted the key of a grant, which lay under this
+    /// lease.
     pub(crate) fn deleted(
         &self,
         resource: &ResourceId,
@@ -138,7 +139,7 @@ impl Grants {
         if known.token == held.token && known.lease.id == held.lease() {
             return Some(known.clone());
         }
-        // Of the same grant, more may be known than was read.
+        // For the same grant, the local state may be newer than the read.
         let is_older =
             |known: &LocalGrant| (known.token, known.written) < (held.token, written);
         let ended = made.remove_if(resource, name, is_older);
@@ -147,7 +148,7 @@ impl Grants {
         None
     }
 
-    /// Notes that the lease of a grant was kept alive by a request sent at `sent`.
+    /// Records that the lease of a grant was kept alive by a request sent at `sent`.
     pub(crate) fn refreshed(
         &self,
         resource: &ResourceId,

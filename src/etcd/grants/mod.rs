@@ -1,5 +1,5 @@
-//! Grants: how one is found in etcd, how it is written under a lease of its own, and what this
-//! process knows of those that it has written.
+//! Grants: finding them in etcd, writing each under its own lease, and the cache of this
+//! process's own.
 
 pub(crate) mod contention;
 pub(crate) mod find;

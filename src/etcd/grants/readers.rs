@@ -13,7 +13,7 @@ use leasehold_lock::{AttemptId, Instant, LockId};
 
 use crate::{grants::local_grant::LocalGrant, revision::Revision};
 
-/// How long the count of other processes' grants is believed.
+/// How long the count of other processes' grants is used.
 const COUNT_MAX_AGE: Duration = Duration::from_secs(1);
 /// Within this fraction of the limit, and at least so many below it, tries count first. So
 /// with a limit up to that each try does.
@@ -43,7 +43,7 @@ pub(crate) struct Count {
 pub(crate) enum Uncounted {
     /// The grants must be counted first.
     Unknown,
-    /// There are as many as there may be.
+    /// The limit is reached.
     Full,
 }
 

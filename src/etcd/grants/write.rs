@@ -1,4 +1,4 @@
-//! Writes a grant under a lease of its own, and finds out what became of the write.
+//! Writes a grant under its own lease, and resolves the outcome of the write.
 //!
 //! There are two such writes. One makes a grant; the other moves a live one to another lease,
 //! which a renewal does and a repeated request. Both go through [`Writer::write`]: a lease is
@@ -29,7 +29,7 @@ use crate::{
     revision::Revision,
 };
 
-/// What a write of a grant came to.
+/// The outcome of a write of a grant.
 #[derive(Debug)]
 pub(crate) enum Written<T> {
     /// It was applied.

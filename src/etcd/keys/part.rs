@@ -1,10 +1,10 @@
-//! What a key is by its name.
+//! The meaning of a key by its name.
 
 use leasehold_lock::ResourceId;
 
 use super::{EntryId, Keys};
 
-/// What one of a resource's keys is.
+/// The meaning of a resource's key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// The exclusive grant's.
@@ -19,8 +19,7 @@ pub(crate) enum Part {
 }
 
 impl Keys {
-    /// Whose key it is, and what it is by its name. `None` if it is not named like a
-    /// resource's.
+    /// The resource of a key, and its meaning. `None` if it is no key of a resource.
     pub(crate) fn read(&self, key: &[u8]) -> Option<(ResourceId, Part)> {
         let rest = key.strip_prefix(self.named("").as_bytes())?;
         let name = rest.split(|byte| *byte == b'/').next()?;
@@ -30,7 +29,7 @@ impl Keys {
         Some((resource, part))
     }
 
-    /// What `key`, which lies in the resource's range, is.
+    /// The meaning of `key`, which lies in the resource's range.
     pub(crate) fn part(&self, resource: &ResourceId, key: &[u8]) -> Part {
         let prefix = self.resource(resource);
         let Some(rest) = key.strip_prefix(prefix.as_bytes()) else { return Part::Other };

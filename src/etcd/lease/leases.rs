@@ -54,7 +54,7 @@ pub(crate) fn lease_ttl_s(ttl: Ttl) -> u64 {
 pub(crate) struct Leases {
     connection: Arc<Connection>,
     keeper: Keeper,
-    /// Where leases go that are no longer wanted.
+    /// Takes back leases that are no longer needed.
     pub(crate) stock: Arc<Stock>,
     /// Limits the lease grants in flight.
     granting: Semaphore,
@@ -196,7 +196,7 @@ impl Leases {
                     let lease = Lease { id, asked_s, ttl_s, refreshed: sent, origin };
                     return Ok(Taken::new(&self.stock, lease));
                 }
-                // It is somebody else's.
+                // The ID belongs to another lease.
                 Err(Failure::Refused(Refusal::LeaseExists, _)) => {
                     let _ = new.disarm();
                 }
@@ -224,7 +224,7 @@ impl Leases {
         self.stock.revocations.close().await;
     }
 
-    /// Keeps idle leases alive, and revokes those that are of no more use.
+    /// Keeps idle leases alive, and revokes useless ones.
     async fn keep(self: Arc<Self>, background: Background) {
         let mut ticks = interval(CHORES_INTERVAL);
         loop {

@@ -36,7 +36,7 @@ pub(crate) struct Lease {
     pub(crate) ttl_s: u64,
     /// When the request that last started its TTL was sent.
     pub(crate) refreshed: Instant,
-    /// Where it was granted.
+    /// The connection and term of its grant.
     pub(crate) origin: Origin,
 }
 
@@ -62,7 +62,7 @@ impl Lease {
     }
 }
 
-/// What is to be done with idle leases.
+/// Due actions on idle leases.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Chores {
     /// To be kept alive.

@@ -1,4 +1,4 @@
-//! What became of a write under a lease whose answer was lost.
+//! Resolves the outcome of a write under a lease with a lost answer.
 
 use std::sync::Arc;
 
@@ -41,10 +41,10 @@ impl Begun {
         self.moved.is_none()
     }
 
-    /// Finds out what became of a write under a lease whose answer was lost. If it was not
-    /// applied, it may still be on its way: a proposal can outlive its connection. So the lease
-    /// of a new key is revoked. A key that was to be moved is written again, unchanged, so that
-    /// the move finds another revision. Then the key is read again.
+    /// Resolves the outcome of a write under a lease with a lost answer. If it was not applied,
+    /// it may still be under way: a proposal can outlive its connection. So the lease of a new
+    /// key is revoked. A key that was to be moved is written again, unchanged, so that the move
+    /// finds another revision. Then the key is read again.
     pub(super) async fn resolve(
         &self,
         connection: &Arc<Connection>,
@@ -85,7 +85,7 @@ impl Begun {
     }
 }
 
-/// What became of a write whose answer was lost.
+/// The outcome of a write with a lost answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resolved {
     /// Its key lies under its lease, written at this revision.

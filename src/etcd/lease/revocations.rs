@@ -92,7 +92,7 @@ pub(crate) struct Revocations {
     left: AtomicUsize,
     /// How many of these count for the backlog.
     backlog: AtomicUsize,
-    /// Wakes whoever waits until the backlog is no longer full.
+    /// Wakes callers that wait until the backlog is no longer full.
     room: Notify,
     /// Limits the leases that could not be revoked yet, each in a task that sends it again.
     late: Semaphore,
@@ -144,7 +144,7 @@ impl Revocations {
         }
     }
 
-    /// Waits until all leases are revoked, but not for long.
+    /// Waits until all leases are revoked, within [`CLOSE_TIMEOUT`].
     pub(crate) async fn close(&self) {
         let until = Instant::now() + CLOSE_TIMEOUT;
         self.closing.cancel();
@@ -194,7 +194,7 @@ impl Revocations {
         queued.for_each_concurrent(IN_FLIGHT_MAX, revoke).await;
     }
 
-    /// Revokes a lease, also after an outage of any length.
+    /// Revokes a lease, retrying through outages of any length.
     async fn revoke_surely(self: Arc<Self>, unwanted: Unwanted) {
         let Unwanted { id, is_backlog, may_come_late, ref unsettled } = unwanted;
         loop {

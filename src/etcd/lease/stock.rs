@@ -1,5 +1,4 @@
-//! Where a lease goes when it is no longer wanted: to the idle ones, which are used again, or
-//! to those that are revoked.
+//! Takes back leases: keeps them idle for reuse, or revokes them.
 
 use std::sync::Arc;
 
@@ -48,13 +47,13 @@ impl Stock {
         }
     }
 
-    /// Revokes a lease in the background, and with it whatever lies under it.
+    /// Revokes a lease in the background, and with it all keys under it.
     pub(crate) fn revoke(&self, id: i64) {
         self.revocations.push(Unwanted::new(id));
     }
 
-    /// Revokes a lease, and with it whatever it holds or might come to hold: no write that is
-    /// still on its way can use it afterwards.
+    /// Revokes a lease and with it all present and future keys under it: no write under way
+    /// can use it afterwards.
     pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
         revoke(&self.connection, id, until).await.map(|_| ())
     }

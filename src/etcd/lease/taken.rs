@@ -1,4 +1,4 @@
-//! A lease that was taken for a write, whose end decides what becomes of it.
+//! A lease that was taken for a write, which decides whether it is reused or revoked.
 
 use std::{fmt, ops::Deref, sync::Arc};
 
@@ -23,14 +23,14 @@ pub(crate) struct Taken {
     end: End,
 }
 
-/// What becomes of the lease when it is dropped.
+/// What happens to the lease when this is dropped.
 #[derive(Debug)]
 enum End {
     /// Nothing lies under it, and nothing will.
     Reuse,
     /// The write may have been applied, or may come to be.
     Settle(Begun),
-    /// Somebody else decides.
+    /// Another owner decides.
     Left,
 }
 

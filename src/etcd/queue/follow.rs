@@ -35,7 +35,7 @@ const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Why a queue is not followed any more.
 enum Stop {
-    /// Nobody waits.
+    /// There are no waiters.
     Deserted,
     /// The watch ended.
     Watch(End),

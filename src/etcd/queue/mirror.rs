@@ -32,7 +32,7 @@ pub(crate) struct QueueMirror {
 }
 
 impl QueueMirror {
-    /// Knows nothing yet.
+    /// An empty mirror.
     pub(crate) fn new(readers_max: usize) -> Self {
         Self { readers_max, ..Self::default() }
     }
@@ -321,7 +321,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is listed when, the mirror ends as the events say.
+        /// The mirror ends in the state of the events, whenever it is listed.
         #[test]
         fn a_list_in_mid_stream_changes_nothing(
             events in prop::collection::vec((any::<bool>(), 0u64..8), 1..40),

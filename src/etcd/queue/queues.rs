@@ -1,4 +1,4 @@
-//! The queues that somebody of this process waits in, or lately did.
+//! The queues in which this process waits, or waited recently.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,7 +12,7 @@ use crate::{
     queue::{place::Place, session::Sessions, waiters::Queue, watch::streams::WatchStreams},
 };
 
-/// All queues of a backend instance, and what following them takes.
+/// All queues of a backend instance.
 pub(crate) struct Queues {
     pub(super) etcd: Arc<Etcd>,
     pub(super) sessions: Arc<Sessions>,

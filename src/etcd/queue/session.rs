@@ -33,7 +33,7 @@ use crate::{
     revision::Revision,
 };
 
-/// The waiters of a dead process are passed over after this time, plus the half second in
+/// The waiters of a dead process are skipped after this time, plus the half second in
 /// which etcd looks for expired leases.
 const SESSION_TTL_S: u64 = 3;
 /// Short enough that the lease outlives a pause of etcd of 2.4 s, or as long a search for
@@ -59,7 +59,7 @@ pub(crate) struct Session {
     next_seq: AtomicU64,
 }
 
-/// What the fences of a session came to.
+/// The results of a session's fences.
 #[derive(Debug, Default)]
 struct Fences {
     /// The number of the last one that succeeded.
@@ -86,7 +86,7 @@ impl Session {
     }
 }
 
-/// What became of an entry that was to be put.
+/// The outcome of putting an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum EntryOutcome {
     /// It was put, at this revision.
@@ -95,7 +95,7 @@ pub(crate) enum EntryOutcome {
     SessionLost,
 }
 
-/// The current session, and what it takes to keep one.
+/// The current session, and the task that keeps it alive.
 pub(crate) struct Sessions {
     etcd: Arc<Etcd>,
     leases: Arc<Leases>,
@@ -106,7 +106,7 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
-    /// Starts what keeps the session alive; its tasks end with the backend.
+    /// Starts the task that keeps the session alive; it ends with the backend.
     pub(crate) fn start(etcd: Arc<Etcd>, leases: Arc<Leases>) -> Arc<Self> {
         let sessions = Arc::new(Self {
             etcd,
@@ -231,7 +231,7 @@ impl Sessions {
         }
     }
 
-    /// Gives the session back.
+    /// Ends the session.
     pub(crate) async fn close(&self) {
         let session = self.current.lock().await.take();
         if let Some(session) = session {

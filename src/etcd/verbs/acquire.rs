@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// How a try compares that nobody holds and nobody waits.
+/// How a try compares that the resource is free and has no waiters.
 #[derive(Clone, Copy)]
 pub(super) enum Free {
     /// By one comparison of all of the resource's keys.

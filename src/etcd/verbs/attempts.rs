@@ -23,7 +23,7 @@ use crate::{
 /// The state of an attempt in flight.
 #[derive(Debug, Default)]
 struct Flight {
-    /// Cancelled when nobody wants the grant any more.
+    /// Cancelled when the grant is no longer wanted.
     unwanted: CancellationToken,
     /// Cancelled when the attempt has ended, and everything that it sent has taken effect
     /// or never will.

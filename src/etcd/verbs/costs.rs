@@ -1,4 +1,4 @@
-//! What each write consists of. An exclusive lock must not cost more because there are
+//! The parts of each write. An exclusive lock must not cost more because there are
 //! shared ones.
 
 use std::time::Duration;

@@ -237,7 +237,7 @@ fn too_many_waiting_is_a_refusal() {
 }
 
 proptest! {
-    /// Whatever ends how: every item is answered once, an exclusive item of a resource after
+    /// In every schedule, every item is answered once, an exclusive item of a resource after
     /// those before it and before those after it, and in no batch with any of them.
     #[test]
     fn nothing_is_lost_repeated_or_reordered(

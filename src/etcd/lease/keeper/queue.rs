@@ -39,7 +39,7 @@ pub(super) struct Ask {
     pub(super) answer: oneshot::Sender<Result<KeptAlive, KeepError>>,
 }
 
-/// What the streams and their callers share.
+/// The shared state of the streams and their callers.
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
@@ -114,7 +114,7 @@ impl Queue {
         hindrance.unwrap_or_else(|| "etcd did not answer a keep-alive in time".into())
     }
 
-    /// Notes why a keep-alive could not be sent; `None` when a stream works again.
+    /// Records why a keep-alive could not be sent; `None` when a stream works again.
     pub(super) fn hindered(&self, why: Option<Arc<str>>) {
         *self.hindrance.lock() = why;
     }

@@ -1,4 +1,4 @@
-//! What a watch stream's task shares with the handles on its watches.
+//! The shared state of a watch stream's task and the handles on its watches.
 
 use std::sync::{
     Arc,
@@ -32,7 +32,7 @@ pub(super) struct Stream {
     retired: Arc<AtomicBool>,
 }
 
-/// What the task of a stream has of it.
+/// The task's side of a stream.
 pub(super) struct Asked {
     pub(super) link: Arc<Link>,
     pub(super) asks: mpsc::Receiver<Ask>,
@@ -40,7 +40,7 @@ pub(super) struct Asked {
     pub(super) retired: Arc<AtomicBool>,
 }
 
-/// What the task of a stream is asked for.
+/// A request to the task of a stream.
 pub(super) enum Ask {
     /// To create a watch.
     Create(Wanted),
