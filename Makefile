@@ -57,6 +57,9 @@ tour: setup-build ## Show a lock's life over the socket, then serve the socket u
 lint: setup ## rustfmt and clippy, warnings as errors
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --test '*' -- -D warnings
+	for features in "" etcd redis; do \
+		$(CARGO) check --quiet --package leasehold --no-default-features --features "$$features" || exit 1; \
+	done
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --quiet
 
 .PHONY: deny

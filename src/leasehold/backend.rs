@@ -2,8 +2,17 @@
 //!
 //! [`KINDS`] is the only list of them.
 
-use leasehold_lock::Kind;
+use leasehold_lock::Kinds;
 
-/// Every backend there is. To add one, add its [`Kind`] here.
-pub const KINDS: &[Kind] =
-    &[leasehold_etcd::KIND, leasehold_memory::KIND, leasehold_redis::KIND];
+/// Every backend that this build has, each a cargo feature of its name, except memory, which the
+/// tests compare the others with. To add one, add its [`Kind`](leasehold_lock::Kind) here.
+pub const KINDS: Kinds = Kinds {
+    built_in: &[
+        #[cfg(feature = "etcd")]
+        leasehold_etcd::KIND,
+        leasehold_memory::KIND,
+        #[cfg(feature = "redis")]
+        leasehold_redis::KIND,
+    ],
+    features: &["etcd", "redis"],
+};

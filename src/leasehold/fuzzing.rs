@@ -19,7 +19,8 @@ const SECRET_KEYS: [&str; 6] =
 /// `key=value`; `\n` in a value stands for a line feed.
 pub fn component_metadata(data: &[u8]) {
     let mut input = Input::new(data);
-    let kind = KINDS[usize::from(input.byte()) % KINDS.len()];
+    let kinds = KINDS.built_in;
+    let kind = kinds[usize::from(input.byte()) % kinds.len()];
     let mut items = Vec::new();
     while !input.is_empty() {
         let line = input.text();

@@ -65,25 +65,43 @@ pub enum OpenError {
     Unavailable(Arc<str>),
 }
 
-impl std::fmt::Debug for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Kind").field(&self.name).finish()
-    }
+/// The kinds of backends of a build.
+#[derive(Clone, Copy, Debug)]
+pub struct Kinds {
+    /// Those that it has.
+    pub built_in: &'static [Kind],
+    /// The names of those that a build may leave out. Each is a cargo feature of that name.
+    pub features: &'static [&'static str],
 }
 
-impl Kind {
-    /// The one of this name among `kinds`.
+impl Kinds {
+    /// The one of this name.
     #[must_use]
-    pub fn named(kinds: &[Self], name: &str) -> Option<Self> {
-        kinds.iter().copied().find(|kind| kind.name == name)
+    pub fn named(self, name: &str) -> Option<Kind> {
+        self.built_in.iter().copied().find(|kind| kind.name == name)
     }
 
-    /// The error for a type `lock.NAME` that is none of `kinds`, which are built in, and that
-    /// no pluggable component serves. Lists the built-in types, and suggests a similar one.
+    /// The error for a type `lock.NAME` that this build was made without.
     #[must_use]
-    pub fn unknown(kinds: &[Self], name: &str) -> String {
-        let known: Vec<_> = kinds.iter().map(|kind| format!("lock.{}", kind.name)).collect();
-        let names = kinds.iter().map(|kind| kind.name);
+    pub fn left_out(self, name: &str) -> Option<String> {
+        let is_left_out = self.features.contains(&name) && self.named(name).is_none();
+        is_left_out.then(|| {
+            format!(
+                "lock.{name} is not in this build of leasehold; build it with the cargo feature \
+                 {name:?}"
+            )
+        })
+    }
+
+    /// The error for a type `lock.NAME` that is not built in and that no pluggable component
+    /// serves. Lists the built-in types, and suggests a similar one.
+    #[must_use]
+    pub fn unknown(self, name: &str) -> String {
+        if let Some(left_out) = self.left_out(name) {
+            return left_out;
+        }
+        let names = self.built_in.iter().map(|kind| kind.name);
+        let known: Vec<_> = names.clone().map(|name| format!("lock.{name}")).collect();
         let meant = nearest(name, names).map(|name| format!("; did you mean lock.{name}?"));
         format!(
             "lock.{name} is no built-in type, which are {}{}",
@@ -91,7 +109,15 @@ impl Kind {
             meant.unwrap_or_default()
         )
     }
+}
 
+impl std::fmt::Debug for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Kind").field(&self.name).finish()
+    }
+}
+
+impl Kind {
     /// Reads a component's metadata items without connecting, and returns the limits that its
     /// store would have. [`LockError::InvalidMetadata`] lists every mistake.
     pub fn check(
@@ -133,5 +159,17 @@ impl Kind {
         }
         properties.finish().map_err(LockError::InvalidMetadata)?;
         Ok((settings, connect))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_that_was_left_out_is_an_error_that_names_its_feature() {
+        let kinds = Kinds { built_in: &[], features: &["etcd"] };
+        assert!(kinds.unknown("etcd").contains("the cargo feature \"etcd\""));
+        assert_eq!(kinds.left_out("redis"), None);
     }
 }

@@ -46,7 +46,7 @@ pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId, check_t
 #[cfg(any(test, feature = "test-util"))]
 pub use instant::suspend;
 pub use instant::{Instant, sleep_until};
-pub use kind::{Connect, Context, Kind, OpenError};
+pub use kind::{Connect, Context, Kind, Kinds, OpenError};
 pub use receipt::Receipt;
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;

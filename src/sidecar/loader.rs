@@ -3,7 +3,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use leasehold_lock::{Clock, Kind, LockError, Store, Violation};
+use leasehold_lock::{Clock, Kinds, LockError, Store, Violation};
 use leasehold_manifest::{Change, Component, Environment, PropertyError, Secrets};
 use leasehold_pluggable::{PluggableComponent, socket_path};
 use leasehold_util::retry::Backoff;
@@ -59,7 +59,7 @@ impl LoadStoreError {
 #[derive(Clone)]
 pub struct Loader {
     /// The stores that are built in.
-    pub kinds: &'static [Kind],
+    pub kinds: Kinds,
     /// The open stores, to which new ones are added.
     pub stores: Stores,
     /// The environment that templates and scopes refer to.
@@ -170,7 +170,11 @@ impl Loader {
             properties.iter().map(|(key, value)| (&**key, &**value)),
         )
         .map_err(|violation| LoadStoreError::Metadata(name.clone(), violation.into()))?;
-        let built_in = Kind::named(self.kinds, backend);
+        let built_in = self.kinds.named(backend);
+        if let Some(problem) = self.kinds.left_out(backend) {
+            let violation = Violation::new("spec.type", problem);
+            return Err(LoadStoreError::Metadata(name, violation.into()));
+        }
         let opening = async {
             match built_in {
                 Some(kind) => {
@@ -222,7 +226,7 @@ impl Loader {
         match opened {
             // A misspelt type is more likely than a late component.
             Err(LockError::StoreUnavailable(why)) if !is_there => {
-                let hint = Kind::unknown(self.kinds, backend);
+                let hint = self.kinds.unknown(backend);
                 Err(LockError::StoreUnavailable(format!("{why}; {hint}").into()))
             }
             opened => opened,

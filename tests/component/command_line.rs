@@ -116,7 +116,8 @@ fn a_resources_path_that_is_a_file_is_refused_with_the_fix() {
 #[test]
 fn an_unknown_type_is_reported_with_the_built_in_ones_and_the_nearest() {
     let yaml = component("lock.redsi", "");
-    let kinds: Vec<_> = KINDS.iter().map(|kind| format!("lock.{}", kind.name)).collect();
+    let kinds: Vec<_> =
+        KINDS.built_in.iter().map(|kind| format!("lock.{}", kind.name)).collect();
     let kinds = kinds.join(", ");
     let hints = [&*kinds, "did you mean lock.redis?"];
     sidecar_ended(

@@ -5,7 +5,7 @@ use std::{future::ready, net::SocketAddr, path::PathBuf, sync::Arc, time::Durati
 use leasehold::backend::KINDS;
 use leasehold_front::{Front, FrontArgs};
 use leasehold_lock::{
-    AcquireRequest, Clock, Granted, Kind, Mode, Store,
+    AcquireRequest, Clock, Granted, Mode, Store,
     inspect::{Inspected, PageRequest},
 };
 
@@ -111,7 +111,7 @@ impl Stage {
             .collect();
         // On a busy machine etcd may need more than one attempt to answer in time.
         let store = eventually(PATIENCE, "the store is opened", async || {
-            let kind = Kind::named(KINDS, kind).unwrap();
+            let kind = KINDS.named(kind).unwrap();
             Ok(kind.open(properties.clone(), Clock::system(), None).await?)
         })
         .await

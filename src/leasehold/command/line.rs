@@ -114,6 +114,7 @@ impl ServeOptions {
     pub fn stores(&self) -> Vec<StoreOption> {
         if self.store.is_empty() {
             KINDS
+                .built_in
                 .iter()
                 .map(|kind| StoreOption { kind: *kind, socket: kind.name.into() })
                 .collect()
@@ -135,9 +136,11 @@ pub struct StoreOption {
 impl StoreOption {
     fn parse(text: &str) -> Result<Self, String> {
         let (name, socket) = text.split_once('=').unwrap_or((text, text));
-        let Some(kind) = Kind::named(KINDS, name) else {
-            let known: Vec<_> = KINDS.iter().map(|kind| kind.name).collect();
-            return Err(format!("there is no store {name:?}; there are {}", known.join(", ")));
+        let Some(kind) = KINDS.named(name) else {
+            let known: Vec<_> = KINDS.built_in.iter().map(|kind| kind.name).collect();
+            let unknown =
+                || format!("there is no store {name:?}; there are {}", known.join(", "));
+            return Err(KINDS.left_out(name).unwrap_or_else(unknown));
         };
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if socket.is_empty() || socket.starts_with('.') || !socket.chars().all(plain) {

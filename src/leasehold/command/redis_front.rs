@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use leasehold_component::{DRAIN_MAX, Instances};
 use leasehold_front::{Front, FrontArgs};
-use leasehold_lock::Kind;
 use leasehold_manifest::{Component, Environment, Resources};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -41,8 +40,8 @@ pub async fn start(args: &FrontArgs) -> Result<Serving, StartError> {
         )));
     }
     let kind = component.lock_type().unwrap_or_default();
-    let unknown = || format!("{origin}: {}", Kind::unknown(KINDS, &kind));
-    let kind = Kind::named(KINDS, &kind).ok_or_else(|| StartError::Configuration(unknown()))?;
+    let unknown = || format!("{origin}: {}", KINDS.unknown(&kind));
+    let kind = KINDS.named(&kind).ok_or_else(|| StartError::Configuration(unknown()))?;
     let own = instances::resolve(kind, component, &resources.environment).await?;
     let instances = instances::of_kind(kind);
     let initialising = instances::begin(&instances, own);
