@@ -84,7 +84,7 @@ impl Joins {
     ) -> Result<Share<'_>, LockError> {
         let mut waits = self.waits();
         let wait = match waits.get(&key).and_then(Weak::upgrade) {
-            // One that has ended is kept by those who have not seen it yet.
+            // A wait that has ended is kept by callers that have not seen its outcome yet.
             Some(wait) if wait.outcome.peek().is_none() => {
                 wait.must_match(attempt)?;
                 wait

@@ -18,8 +18,8 @@ pub struct Kind {
     /// Reads its own properties, with the methods of [`Properties`], and returns how to connect
     /// with them. Those that all stores have were read before and come in
     /// [`Context::settings`]. It must not connect by
-    /// itself. A mistake is noted in [`Properties`] and does not end the reading, so that all
-    /// are reported at once. After a mistake the function continues with any value and
+    /// itself. A mistake is recorded in [`Properties`] and does not end the reading, so that
+    /// all are reported at once. After a mistake the function continues with any value and
     /// returns a [`Connect`] that is never called.
     pub read: fn(&mut Properties) -> Connect,
     /// Whether it commits the writes of many callers as a group, and so answers them at
@@ -34,7 +34,7 @@ pub struct Kind {
 pub type Connect =
     Box<dyn FnOnce(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>, OpenError>> + Send>;
 
-/// What a backend is given besides its own properties.
+/// The context of a backend, besides its own properties.
 #[derive(Clone)]
 pub struct Context {
     /// The limits that all backends share.
@@ -47,7 +47,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// For a store that replaces none.
+    /// The context of a store that replaces none.
     #[must_use]
     pub fn new(settings: Settings, clock: Clock) -> Self {
         Self { settings, clock, before: None }

@@ -1,4 +1,4 @@
-//! Notes whether a grant was received.
+//! Tracks whether a grant was received.
 
 use std::sync::Arc;
 
@@ -26,13 +26,13 @@ impl Receipt {
         check(self.safe_deadline)
     }
 
-    /// Notes that the caller has the grant: from now on it is left to its TTL. Returns false,
-    /// and does nothing, if the safe deadline has passed.
+    /// Marks the grant as received: from now on it is left to its TTL. Returns false, and
+    /// does nothing, if the safe deadline has passed.
     pub fn accept(&self) -> bool {
         self.try_accept().is_ok()
     }
 
-    /// The same with the error that the caller is answered instead.
+    /// Like [`Receipt::accept`], with the error for the caller.
     pub fn try_accept(&self) -> Result<(), LockError> {
         self.check()?;
         let pending = self.pending.lock().take();

@@ -1,8 +1,8 @@
-//! What this process acquires and ends, by lock ID.
+//! The acquisitions and ends of grants in this process, by lock ID.
 //!
 //! A caller may name a lock before its acquisition is answered, because it chose the lock ID, and
-//! while the lock is being ended: because nobody received the grant, or because nobody holds it
-//! any more. The registry keeps three promises for such a lock:
+//! while the lock is being ended: because the grant was not received, or is no longer held. The
+//! registry keeps three promises for such a lock:
 //!
 //! - A renewal, or a repeated request, that finds a grant which is being ended waits until that
 //!   has happened, and asks again. It is never answered with a lock that then ends.
@@ -59,7 +59,7 @@ impl Entry {
         self.events
     }
 
-    /// Forgets what ended before every look that is under way began.
+    /// Forgets ends that are older than every look under way.
     fn prune(&mut self) {
         let oldest = self.looks.first().copied().unwrap_or(u64::MAX);
         self.grants
@@ -77,8 +77,8 @@ impl Entry {
 }
 
 impl Registry {
-    /// Notes that an acquisition is in flight until the guard is dropped. Nobody can name a lock
-    /// ID that leasehold chose, so such an attempt has no guard.
+    /// Registers an acquisition in flight until the guard is dropped. Nobody can name a lock ID
+    /// that leasehold chose, so such an attempt has no guard.
     pub(super) fn acquire(self: &Arc<Self>, attempt: &Attempt) -> Option<Acquisition> {
         if !attempt.lock_id_given {
             return None;
@@ -89,7 +89,7 @@ impl Registry {
         Some(Acquisition { registry: Arc::clone(self), lock, grant })
     }
 
-    /// Notes that a grant is being ended until the guard is dropped.
+    /// Registers the end of a grant until the guard is dropped.
     pub(super) fn end(self: &Arc<Self>, lock: Lock, grant: Option<GrantId>) -> Ending {
         self.with(&lock, |entry| entry.grants.entry(grant).or_default().ending += 1);
         Ending { registry: Arc::clone(self), lock, grant }
@@ -141,7 +141,7 @@ pub(super) struct Acquisition {
 }
 
 impl Acquisition {
-    /// Notes that it is being undone, unless a renewal has found its grant.
+    /// Registers that it is being undone, unless a renewal has found its grant.
     pub(super) fn undo(&self) -> Option<Ending> {
         self.registry.with(&self.lock, |entry| {
             let state = entry.grants.entry(self.grant).or_default();

@@ -1,4 +1,4 @@
-//! What edges ask of a store, each name checked.
+//! The requests of edges to a store, with checked names.
 
 use std::time::Duration;
 
@@ -36,8 +36,8 @@ pub struct AcquireRequest {
     /// The TTL asked for; `None` means the store's default. The store checks it, because
     /// its limit is the store's.
     pub ttl: Option<Duration>,
-    /// Names this try of the request, for a caller that must know the name before it asks; no
-    /// other try may have it. `None`: the store makes one.
+    /// The ID of this try of the request, for a caller that must know it before the call; it
+    /// must be unique. `None`: the store makes one.
     pub attempt: Option<AttemptId>,
     /// The caller's own name for the grant; `None`: the store makes one.
     pub lock_id: Option<LockId>,
@@ -106,9 +106,9 @@ pub enum UnlockOf {
     Owner(LockId),
     /// The grant with this lock ID and this token, and none that has the same lock ID later.
     Grant(LockId, FencingToken),
-    /// The grant with this lock ID, if this attempt was the last that got it: one that a
-    /// repeated request has got elsewhere since is left alone. A store of another process
-    /// cannot compare that, and ends the grant with this lock ID.
+    /// The grant with this lock ID, if this attempt was the last that got it: a grant
+    /// that a repeated request has claimed elsewhere since is left alone. A
+    /// third-party store cannot compare that, and ends the grant with this lock ID.
     Claim(LockId, AttemptId),
     /// The grants of all holders: force.
     Anyone,

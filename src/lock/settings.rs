@@ -1,4 +1,4 @@
-//! The settings that every store has.
+//! The settings of every store.
 
 use std::time::Duration;
 

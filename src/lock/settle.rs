@@ -1,4 +1,4 @@
-//! Settles operations of unknown outcome, and grants that nobody received.
+//! Settles operations of unknown outcome, and grants that were not received.
 //!
 //! Every operation that may leave something behind is guarded by a
 //! [`Pending`] release. Whatever ends the operation early (an error, a caller
@@ -46,7 +46,7 @@ pub(super) struct Settler {
     releases: Arc<Releases>,
     registry: Arc<Registry>,
     operation_timeout: Duration,
-    /// After this long, whatever a release was for has expired.
+    /// After this long, the grant of any release has expired.
     horizon: Duration,
 }
 
@@ -190,7 +190,7 @@ impl Settler {
         }
     }
 
-    /// Tries the release once; whether it is settled.
+    /// Tries the release once. Returns whether it is settled.
     async fn attempt(&self, release: &Release, until: Instant) -> bool {
         match bounded(until, self.backend.unlock(release, until)).await {
             Ok(()) | Err(BackendError::NotHeld { .. }) => true,
@@ -252,8 +252,8 @@ impl Pending {
         self.release = None;
     }
 
-    /// Cleans up now; whether it was confirmed by `until` that nothing is left. If not, it goes
-    /// on in the background.
+    /// Cleans up now. Returns whether it was confirmed by `until` that nothing is left; if not,
+    /// the clean-up continues in the background.
     pub(super) async fn settle(mut self, until: Instant) -> bool {
         let Some(release) = self.release.clone() else { return true };
         let _ending = match &self.acquisition {

@@ -1,4 +1,4 @@
-//! What edges call: an initialised store.
+//! An initialised store, which the edges call.
 
 use std::{sync::Arc, time::Duration};
 
@@ -24,11 +24,11 @@ use super::{
 };
 
 /// One initialised store: a backend, and what all backends share. That is limits on TTLs
-/// and on time, joining repeated waits, and settling what is unknown or was received by
-/// nobody. Cheap to clone.
+/// and on time, joining repeated waits, and settling unknown outcomes and grants that
+/// were not received. Cheap to clone.
 ///
-/// Every future may be dropped at any await. What it acquired is then released, and an
-/// unlock that it began is completed.
+/// Every future may be dropped at any await. An acquired grant is then released, and
+/// an unlock that has begun is completed.
 #[derive(Clone)]
 pub struct Store(Arc<Inner>);
 
@@ -69,7 +69,7 @@ impl Store {
         Arc::clone(&self.0.backend)
     }
 
-    /// What the backend can do beyond the core.
+    /// The backend's features beyond the core.
     #[must_use]
     pub fn features(&self) -> &[Feature] {
         self.0.backend.features()
@@ -204,7 +204,7 @@ impl Store {
         self.unlock_by(request, self.until()).await
     }
 
-    /// The same as a part of a call that must have ended by `until`.
+    /// Like [`Store::unlock`], within a call that must end by `until`.
     pub async fn unlock_by(
         &self,
         request: UnlockRequest,
@@ -245,13 +245,13 @@ impl Store {
     }
 
     /// From now on refuses to acquire and ends every wait with
-    /// [`LockError::ShuttingDown`]; renewals and unlocks are served on.
+    /// [`LockError::ShuttingDown`]; renewals and unlocks are still served.
     pub fn drain(&self) {
         self.0.draining.cancel();
     }
 
-    /// From now on ends every watch with [`LockError::ShuttingDown`]. Everything else is served
-    /// on.
+    /// From now on ends every watch with [`LockError::ShuttingDown`]. All other calls are still
+    /// served.
     pub fn end_watches(&self) {
         self.0.ending.cancel();
     }

@@ -1,11 +1,11 @@
-//! What is wrong with one field of a request or one property of a store.
+//! The problem of a field of a request or of a property of a store.
 
-/// One bad field or property, and what to do about it.
+/// An invalid field or property, and the fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The field's name in the protocol, or the property's key in the YAML.
     pub field: String,
-    /// What is wrong: the rest of a sentence that begins with the field's name.
+    /// The problem: the rest of a sentence that begins with the field's name.
     pub problem: String,
 }
 
