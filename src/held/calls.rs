@@ -15,7 +15,8 @@ use super::{
 };
 
 /// A repeated request that may find a grant that is held here. When it is dropped, its attempt
-/// goes to the record of the grant, or is released if the grant was released here meanwhile.
+/// goes to the record of the grant. If the grant was released here meanwhile, the last of those
+/// that are under way releases what all of them claimed.
 #[derive(Debug)]
 pub struct Resent {
     engine: Engine,
@@ -30,12 +31,13 @@ pub struct Resent {
 
 impl Drop for Resent {
     fn drop(&mut self) {
-        let Some(attempt) = self.attempt else { return };
         let mut table = self.engine.table();
         let key = self.target.key();
         let id = table.find(&key, &self.lock_id);
+        let name = (key.clone(), self.lock_id.clone());
+        let Some(claims) = table.end_resent(&name, self.attempt, id.is_some()) else { return };
         if let Some(held) = id.and_then(|id| table.get_mut(id)) {
-            held.claims.add(attempt);
+            claims.earliest_first().for_each(|attempt| held.claims.add(attempt));
             return;
         }
         let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
@@ -47,7 +49,7 @@ impl Drop for Resent {
             resource: self.target.resource.clone(),
             lock_id: self.lock_id.clone(),
             id: self.grant_id,
-            claims: vec![attempt],
+            claims: claims.latest_first().collect(),
             ttl: self.sending.asked(),
         };
         self.engine.spawn(self.target.store.store().abandon(grant).end());
@@ -149,13 +151,11 @@ impl Engine {
             Ok(Some(id)) => self.renew_held(id, &key, &lock_id, ttl, change).await,
             Ok(None) if change != Change::Nothing => Err(HeldError::NotHeldHere),
             Ok(None) => Ok(target.renew(&lock_id, ttl).await?),
-            Err(HeldError::Lost(cause))
-                if cause.may_still_be_held() && change == Change::Nothing =>
-            {
-                // Another process may have renewed it, which only the store knows.
+            Err(HeldError::Lost(Cause::Expired)) if change == Change::Nothing => {
+                // Its app may have renewed it through another process.
                 let renewed =
                     target.renew(&lock_id, ttl).await.map_err(|error| match error {
-                        LockError::NotFound { .. } => HeldError::Lost(cause),
+                        LockError::NotFound { .. } => HeldError::Lost(Cause::Expired),
                         error => error.into(),
                     })?;
                 self.table().lost.forget(&key, &lock_id);
@@ -259,6 +259,7 @@ impl Engine {
             (id, held.lock_id.clone(), held.grant_id)
         };
         let sending = self.sends(id, Some(asked))?;
+        self.table().begin_resent((target.key(), lock_id.clone()));
         let (engine, target, attempt) = (self.clone(), target.clone(), Some(attempt));
         Some(Resent { engine, id, sending, target, lock_id, grant_id, attempt })
     }

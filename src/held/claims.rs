@@ -8,7 +8,7 @@ const CLAIMS_MAX: usize = 32;
 /// The attempts of this process that may have got a grant last: those whose answer arrived, and
 /// repeated requests without an answer. A call under way keeps its own attempt, so that no
 /// release ends the grant of its answer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Claims(Vec<AttemptId>);
 
 impl Claims {
@@ -22,6 +22,14 @@ impl Claims {
             self.0.remove(0);
         }
         self.0.push(attempt);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn earliest_first(&self) -> impl Iterator<Item = AttemptId> {
+        self.0.iter().copied()
     }
 
     pub(super) fn latest_first(&self) -> impl Iterator<Item = AttemptId> {

@@ -5,17 +5,22 @@ use std::{
     sync::Arc,
 };
 
-use leasehold_lock::{Instant, LockId, Mode, RequestId};
+use leasehold_lock::{AttemptId, Instant, LockId, Mode, RequestId};
 use tokio::sync::Notify;
 
 use super::{
     HeldKey,
+    claims::Claims,
     lane::{Lane, LanePermit},
-    lost::Lost,
+    lost::{Lost, Name},
     others::Others,
     record::{Record, RecordId},
     schedule::Due,
 };
+
+/// How many repeated requests for one grant are under way, and what those that have ended since
+/// it was released claimed.
+type Resents = (usize, Claims);
 
 /// The records and their indexes. Its methods keep them consistent.
 pub(super) struct Table {
@@ -32,6 +37,7 @@ pub(super) struct Table {
     pub(super) driver_wakes_at: Option<Instant>,
     /// The locks that were lost in the last minutes.
     pub(super) lost: Lost,
+    resent: HashMap<Name, Resents>,
 }
 
 impl Table {
@@ -46,7 +52,33 @@ impl Table {
             next_id: 0,
             driver_wakes_at: None,
             lost: Lost::default(),
+            resent: HashMap::new(),
         }
+    }
+
+    /// Records that a repeated request that may find this grant is sent.
+    pub(super) fn begin_resent(&mut self, name: Name) {
+        self.resent.entry(name).or_default().0 += 1;
+    }
+
+    /// Records that such a request has ended, which may have claimed the grant by this attempt.
+    /// Returns what is to be added to the record of the grant, or released: what others that
+    /// are under way are about to be answered must not be released before them.
+    pub(super) fn end_resent(
+        &mut self,
+        name: &Name,
+        attempt: Option<AttemptId>,
+        is_held: bool,
+    ) -> Option<Claims> {
+        let (under_way, claims) = self.resent.get_mut(name)?;
+        *under_way -= 1;
+        attempt.into_iter().for_each(|attempt| claims.add(attempt));
+        let is_last = *under_way == 0;
+        let taken = (is_last || is_held).then(|| std::mem::take(claims));
+        if is_last {
+            self.resent.remove(name);
+        }
+        taken.filter(|claims| !claims.is_empty())
     }
 
     pub(super) fn len(&self) -> usize {

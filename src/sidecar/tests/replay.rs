@@ -299,3 +299,31 @@ async fn a_replay_by_a_stream_that_nobody_read_leaves_the_lock_held_and_renewed(
     assert_eq!(setup.engine.held(), 1);
     assert!(!api.is_free().await, "the first caller holds it");
 }
+
+/// The repetition that claimed the grant last released it, and the other was answered all the
+/// same.
+#[tokio::test(start_paused = true)]
+async fn a_replay_that_nobody_received_does_not_end_what_another_is_about_to_be_answered() {
+    for both_leave in [false, true] {
+        let setup = setup();
+        let api = Api::of(&setup);
+        let acquire = || async { api.locks.acquire(Api::call()).await.unwrap() };
+        let stream = acquire().await.hold_for_stream().unwrap();
+        let (first, last) = (acquire().await, acquire().await);
+        drop(stream);
+        settle().await;
+        drop(last);
+        settle().await;
+        if both_leave {
+            drop(first);
+            settle().await;
+            assert!(api.is_free().await, "nobody holds it");
+        } else {
+            first.deliver().accept();
+            settle().await;
+            assert!(!api.is_free().await, "it was answered");
+            sleep(TTL * 3).await;
+            assert!(!api.is_free().await, "it is renewed");
+        }
+    }
+}
