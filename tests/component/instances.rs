@@ -11,14 +11,6 @@ async fn memory() -> (Leasehold, Client) {
 }
 
 #[tokio::test]
-async fn a_call_before_init_is_not_initialized() {
-    let (_leasehold, client) = memory().await;
-    assert_eq!(reason(&client.try_lock("r").await.unwrap_err()), "NOT_INITIALIZED");
-    client.init(&[]).await.unwrap();
-    assert!(client.try_lock("r").await.is_ok());
-}
-
-#[tokio::test]
 async fn instances_of_memory_have_locks_of_their_own() {
     let (_leasehold, client) = memory().await;
     let (a, b) = (client.instance("a"), client.instance("b"));
@@ -30,40 +22,12 @@ async fn instances_of_memory_have_locks_of_their_own() {
 }
 
 #[tokio::test]
-async fn an_init_with_equal_metadata_changes_nothing() {
-    let (_leasehold, client) = memory().await;
-    client.init(&[("ttl", "10s")]).await.unwrap();
-    let grant = client.try_lock("r").await.unwrap();
-    client.init(&[("ttl", "10s")]).await.unwrap();
-    assert!(client.renew("r", &grant.lock_id).await.is_ok());
-}
-
-#[tokio::test]
 async fn an_init_with_other_metadata_replaces() {
     let (_leasehold, client) = memory().await;
     client.init(&[("maxTTL", "1h")]).await.unwrap();
     assert!(client.try_lock("r").await.is_ok());
     client.init(&[("maxTTL", "10s")]).await.unwrap();
     assert_eq!(fields(&client.try_lock("r").await.unwrap_err()), ["ttl"]);
-}
-
-#[tokio::test]
-async fn a_failed_init_keeps_what_was_there() {
-    let (_leasehold, client) = memory().await;
-    client.init(&[]).await.unwrap();
-    let grant = client.try_lock("r").await.unwrap();
-    assert_eq!(reason(&client.init(&[("ttl", "x")]).await.unwrap_err()), "INVALID_METADATA");
-    assert!(client.renew("r", &grant.lock_id).await.is_ok());
-}
-
-#[tokio::test]
-async fn all_mistakes_of_an_init_are_reported_together() {
-    let (_leasehold, client) = memory().await;
-    let refused =
-        client.init(&[("ttl", "30"), ("maxTTL", "x"), ("maxWaiters", "-1")]).await.unwrap_err();
-    let mut named = fields(&refused);
-    named.sort();
-    assert_eq!(named, ["maxTTL", "maxWaiters", "ttl"]);
 }
 
 #[tokio::test]

@@ -15,15 +15,11 @@ use crate::{
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        a_lock_is_exclusive_until_unlocked_by_any_process,
-        tokens_rise_and_stay_for_the_grants_life,
         tokens_rise_across_a_restart_of_etcd,
         a_failed_try_writes_nothing,
-        a_lock_id_that_holds_nothing_is_not_found,
         force_ends_anybodys_grant,
         a_replay_finds_its_grant_and_no_clean_up_ends_it,
         a_release_spares_what_a_repeated_request_has_got_elsewhere,
-        a_replay_must_ask_for_the_same,
         a_retried_unlock_never_ends_a_later_grant,
         a_release_that_names_a_token_ends_the_grant_with_that_token_only,
         foreign_values_count_as_held,
@@ -33,37 +29,6 @@ pub(crate) fn cases() -> Vec<Case> {
         many_locks_at_once_are_all_granted,
         operations_have_the_results_that_the_model_has,
     ]
-}
-
-async fn a_lock_is_exclusive_until_unlocked_by_any_process(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let grant = try_lock(&a, "r").await.unwrap();
-    assert!(grant.created);
-    for backend in [&a, &b] {
-        assert!(matches!(try_lock(backend, "r").await, Err(BackendError::Locked { .. })));
-    }
-    unlock(&b, "r", &grant).await.unwrap();
-    assert_eq!(unlock(&a, "r", &grant).await, Err(BackendError::NotHeld { held: false }));
-    let again = try_lock(&b, "r").await.unwrap();
-    unlock(&b, "r", &again).await.unwrap();
-}
-
-async fn tokens_rise_and_stay_for_the_grants_life(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let backend = open(&server.url).await;
-    let mut last = 0;
-    for round in 0..20 {
-        let grant = try_lock(&backend, "r").await.unwrap();
-        assert!(token(&grant) > last);
-        last = token(&grant);
-        for ttl in [30, 20 + round % 2] {
-            renew(&backend, "r", &grant.lock_id, Duration::from_secs(ttl)).await.unwrap();
-        }
-        let found = server.client().await.get("/t/r/r/h", None).await.unwrap();
-        assert_eq!(found.kvs()[0].create_revision() as u64, last);
-        unlock(&backend, "r", &grant).await.unwrap();
-    }
 }
 
 /// Trap: etcd 26
@@ -99,23 +64,6 @@ async fn a_failed_try_writes_nothing(version: Version) {
     assert_eq!(server.leases().await, leases);
     assert!(server.raft_index().await < raft + 20, "failed tries are raft entries");
     assert_eq!(keys(&server, "/t/").await, ["/t/r/r/h"]);
-}
-
-async fn a_lock_id_that_holds_nothing_is_not_found(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let backend = open(&server.url).await;
-    let nobody = LockId::new("nobody").unwrap();
-    let free = BackendError::NotHeld { held: false };
-    assert_eq!(renew(&backend, "r", &nobody, TTL).await, Err(free.clone()));
-    assert_eq!(force(&backend, "r").await, Err(free.clone()));
-    let grant = try_lock(&backend, "r").await.unwrap();
-    let held = BackendError::NotHeld { held: true };
-    assert_eq!(renew(&backend, "r", &nobody, TTL).await, Err(held.clone()));
-    let mut other = grant.clone();
-    other.lock_id = nobody;
-    assert_eq!(unlock(&backend, "r", &other).await, Err(held));
-    unlock(&backend, "r", &grant).await.unwrap();
-    assert_eq!(renew(&backend, "r", &grant.lock_id, TTL).await, Err(free));
 }
 
 /// Trap: etcd 22
@@ -170,18 +118,6 @@ async fn a_release_spares_what_a_repeated_request_has_got_elsewhere(version: Ver
         let end = release("r", ReleaseOf::Claim(grant.lock_id, third.id));
         a.unlock(&end, until()).await.unwrap();
     }
-}
-
-async fn a_replay_must_ask_for_the_same(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let backend = open(&server.url).await;
-    backend.try_lock(&repeatable("r", "secret"), until()).await.unwrap();
-    let mut other = repeatable("r", "secret");
-    other.lock_id_given = true;
-    assert_eq!(
-        backend.try_lock(&other, until()).await,
-        Err(BackendError::ReplayMismatch { field: "lock_id" })
-    );
 }
 
 /// Trap: etcd 21, etcd 47

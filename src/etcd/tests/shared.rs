@@ -13,26 +13,17 @@ use crate::{
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        readers_of_two_processes_hold_together,
-        a_reader_excludes_a_writer,
-        a_writer_excludes_readers,
-        the_writer_enters_when_the_last_reader_has_left,
-        any_process_renews_and_unlocks_a_reader,
         renewing_a_reader_prolongs_no_other,
         an_unlocked_reader_leaves_nothing_behind,
         a_reader_whose_ttl_changes_keeps_its_token_and_its_request,
         a_shared_replay_finds_its_grant_and_no_clean_up_ends_it,
         a_shared_replay_finds_its_grant_among_many,
-        a_replay_in_the_other_mode_is_a_mismatch,
         a_request_whose_grant_was_deleted_by_hand_is_granted_again,
-        a_lock_id_names_one_shared_grant,
         a_lock_id_may_change_its_mode_between_grants,
-        tokens_rise_between_readers_and_writers,
         a_failed_try_for_a_reader_writes_nothing,
         concurrent_readers_share_a_raft_write,
         force_ends_all_readers,
         a_repeated_force_spares_later_readers,
-        a_full_resource_refuses_a_try,
         the_limit_of_readers_counts_those_of_other_processes,
         concurrent_tries_of_a_process_never_exceed_the_limit,
         a_foreign_key_among_the_readers_counts_as_one,
@@ -50,58 +41,6 @@ fn requested(request: &str) -> Attempt {
 
 fn is_locked<T>(result: &Result<T, BackendError>) -> bool {
     matches!(result, Err(BackendError::Locked { .. }))
-}
-
-async fn readers_of_two_processes_hold_together(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    for backend in [&a, &b, &a] {
-        assert!(try_read(backend, "r").await.unwrap().created);
-    }
-    assert_eq!(readers(&server, "r").await.len(), 3);
-}
-
-async fn a_reader_excludes_a_writer(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    try_read(&a, "r").await.unwrap();
-    for backend in [&a, &b] {
-        assert!(is_locked(&try_lock(backend, "r").await));
-    }
-}
-
-async fn a_writer_excludes_readers(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    try_lock(&a, "r").await.unwrap();
-    for backend in [&a, &b] {
-        assert!(is_locked(&try_read(backend, "r").await));
-    }
-}
-
-async fn the_writer_enters_when_the_last_reader_has_left(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let grants = [try_read(&a, "r").await.unwrap(), try_read(&b, "r").await.unwrap()];
-    for grant in &grants {
-        assert!(is_locked(&try_lock(&b, "r").await));
-        unlock(&a, "r", grant).await.unwrap();
-    }
-    try_lock(&b, "r").await.unwrap();
-}
-
-async fn any_process_renews_and_unlocks_a_reader(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let _other = try_read(&a, "r").await.unwrap();
-    let grant = try_read(&a, "r").await.unwrap();
-    for backend in [&b, &a] {
-        renew(backend, "r", &grant.lock_id, TTL).await.unwrap();
-    }
-    unlock(&b, "r", &grant).await.unwrap();
-    let gone = Err(BackendError::NotHeld { held: true });
-    assert_eq!(renew(&a, "r", &grant.lock_id, TTL).await.map(drop), gone);
-    assert_eq!(unlock(&b, "r", &grant).await, gone);
 }
 
 /// Trap: etcd 59
@@ -173,24 +112,6 @@ async fn a_shared_replay_finds_its_grant_among_many(version: Version) {
     assert!(bytes < 10_000, "{bytes} bytes were answered");
 }
 
-/// Trap: etcd 60
-async fn a_replay_in_the_other_mode_is_a_mismatch(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let mismatch = BackendError::ReplayMismatch { field: "mode" };
-    for mode in [Mode::Shared, Mode::Exclusive] {
-        let of = |mode| Attempt { mode, ..requested("secret") };
-        let other = if mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared };
-        let grant = a.try_lock(&of(mode), until()).await.unwrap();
-        for backend in [&a, &b] {
-            let tried = backend.try_lock(&of(other), until()).await;
-            assert_eq!(tried.unwrap_err(), mismatch);
-            assert_eq!(backend.lock(&of(other)).await.unwrap_err(), mismatch);
-        }
-        unlock(&a, "r", &grant).await.unwrap();
-    }
-}
-
 async fn a_request_whose_grant_was_deleted_by_hand_is_granted_again(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
@@ -201,19 +122,6 @@ async fn a_request_whose_grant_was_deleted_by_hand_is_granted_again(version: Ver
     assert!(again.created);
     let found = backend.try_lock(&requested("secret"), until()).await.unwrap();
     assert_eq!((found.lock_id, found.created), (again.lock_id, false));
-}
-
-async fn a_lock_id_names_one_shared_grant(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    a.try_lock(&named("mine"), until()).await.unwrap();
-    for backend in [&a, &b] {
-        assert!(is_locked(&backend.try_lock(&named("mine"), until()).await));
-        let waited = backend.lock(&named("mine")).await;
-        let Err(BackendError::Invalid(violation)) = waited else { panic!("{waited:?}") };
-        assert_eq!(violation.field, "lock_id");
-    }
-    assert_eq!(readers(&server, "r").await.len(), 1);
 }
 
 async fn a_lock_id_may_change_its_mode_between_grants(version: Version) {
@@ -229,25 +137,6 @@ async fn a_lock_id_may_change_its_mode_between_grants(version: Version) {
         }
         unlock(if round < 3 { locks } else { other }, "r", &grant).await.unwrap();
         assert!(keys(&server, "/t/r/").await.is_empty(), "round {round}");
-    }
-}
-
-async fn tokens_rise_between_readers_and_writers(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let mut last = 0;
-    for _ in 0..3 {
-        let (one, other) = tokio::join!(try_read(&a, "r"), try_read(&b, "r"));
-        let grants = [one.unwrap(), other.unwrap()];
-        assert!(grants.iter().all(|grant| token(grant) > last));
-        last = grants.iter().map(token).max().unwrap();
-        for grant in &grants {
-            unlock(&b, "r", grant).await.unwrap();
-        }
-        let writer = try_lock(&a, "r").await.unwrap();
-        assert!(token(&writer) > last);
-        last = token(&writer);
-        unlock(&a, "r", &writer).await.unwrap();
     }
 }
 
@@ -320,16 +209,6 @@ async fn limited(server: &EtcdServer, max: &str) -> Shared {
     let items =
         [("endpoints", server.url.as_str()), ("keyPrefixPath", "/t"), ("maxHolders", max)];
     open_with(&items).await
-}
-
-async fn a_full_resource_refuses_a_try(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let backend = limited(&server, "2").await;
-    let grant = try_read(&backend, "r").await.unwrap();
-    try_read(&backend, "r").await.unwrap();
-    assert_eq!(try_read(&backend, "r").await, Err(BackendError::TooManyHolders));
-    unlock(&backend, "r", &grant).await.unwrap();
-    try_read(&backend, "r").await.unwrap();
 }
 
 async fn the_limit_of_readers_counts_those_of_other_processes(version: Version) {

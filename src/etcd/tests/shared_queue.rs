@@ -1,19 +1,10 @@
 //! Shared and exclusive waiters in one queue.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use leasehold_lock::{Attempt, BackendError, Grant, LockId, RequestId};
-use tokio::{
-    sync::Barrier,
-    time::{Instant, sleep, timeout},
-};
+use tokio::time::{Instant, sleep};
 
 use crate::{
     Case, cases,
@@ -24,53 +15,22 @@ use crate::{
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        readers_in_a_row_are_granted_together,
         a_hundred_waiting_readers_cost_one_raft_write,
         a_thousand_waiting_readers_cost_at_most_twenty_raft_writes,
-        a_reader_does_not_overtake_a_waiting_writer,
         a_try_is_refused_while_anybody_waits,
         a_writer_that_gives_up_admits_the_readers_behind_it,
         a_writer_of_a_dead_process_admits_the_readers_behind_it,
         a_dead_writer_alone_in_the_queue_is_passed_over,
         a_writer_waits_for_the_readers_of_all_processes,
         a_dead_processes_reader_ends_with_its_ttl,
-        a_forced_reader_makes_way_for_the_waiting_writer,
-        queued_readers_that_wait_for_each_other_never_hang,
         a_reader_waits_while_the_resource_is_full,
         waiting_repeats_of_a_shared_request_get_one_grant,
         of_two_waiters_with_a_lock_id_one_is_refused,
         a_waiting_reader_that_goes_away_leaves_nothing_behind,
-        readers_and_writers_never_hold_together,
     ]
 }
 
 const PROMPTLY: Duration = Duration::from_secs(1);
-
-async fn readers_in_a_row_are_granted_together(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let writer = try_lock(&a, "r").await.unwrap();
-    let mut first = Vec::new();
-    for n in 0..4 {
-        first.push(read(if n % 2 == 0 { &a } else { &b }, "r"));
-        queued(&server, "r", n + 1).await;
-    }
-    let next = lock(&b, "r");
-    queued(&server, "r", 5).await;
-    let last = read(&a, "r");
-    queued(&server, "r", 6).await;
-    unlock(&a, "r", &writer).await.unwrap();
-    let first = join_all(first.into_iter().map(soon)).await;
-    queued(&server, "r", 2).await;
-    for grant in &first {
-        assert!(!next.is_finished());
-        unlock(&b, "r", grant).await.unwrap();
-    }
-    let next = soon(next).await;
-    assert!(!last.is_finished());
-    unlock(&b, "r", &next).await.unwrap();
-    soon(last).await;
-}
 
 /// How many raft writes it takes to grant to so many waiting readers of one process, once the
 /// writer before them has left, and their tokens.
@@ -106,23 +66,6 @@ async fn a_thousand_waiting_readers_cost_at_most_twenty_raft_writes(version: Ver
     let (writes, tokens) = writes_to_admit(version, 1_000).await;
     assert!(writes <= 20, "{writes} raft entries");
     assert!(tokens.len() <= 20, "{tokens:?}");
-}
-
-/// Trap: etcd 57
-async fn a_reader_does_not_overtake_a_waiting_writer(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let held = try_read(&a, "r").await.unwrap();
-    let writer = lock(&a, "r");
-    queued(&server, "r", 1).await;
-    let mut late = read(&b, "r");
-    queued(&server, "r", 2).await;
-    assert!(timeout(Duration::from_millis(300), &mut late).await.is_err());
-    unlock(&a, "r", &held).await.unwrap();
-    let writer = soon(writer).await;
-    assert!(!late.is_finished());
-    unlock(&a, "r", &writer).await.unwrap();
-    assert!(token(&soon(late).await) > token(&writer));
 }
 
 /// Trap: etcd 57
@@ -233,42 +176,6 @@ async fn a_dead_processes_reader_ends_with_its_ttl(version: Version) {
     assert!(writer.since >= dead.since + dead.ttl, "it ended before its TTL");
 }
 
-async fn a_forced_reader_makes_way_for_the_waiting_writer(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    for backend in [&a, &b, &b] {
-        try_read(backend, "r").await.unwrap();
-    }
-    let writer = lock(&a, "r");
-    queued(&server, "r", 1).await;
-    force(&b, "r").await.unwrap();
-    soon(writer).await;
-}
-
-/// Trap: etcd 58
-async fn queued_readers_that_wait_for_each_other_never_hang(version: Version) {
-    const READERS: usize = 40;
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let writer = try_lock(&a, "r").await.unwrap();
-    let all = Arc::new(Barrier::new(READERS));
-    let mut tasks = Vec::new();
-    for n in 0..READERS {
-        let (backend, all) = (Arc::clone(if n % 3 == 0 { &a } else { &b }), Arc::clone(&all));
-        tasks.push(tokio::spawn(async move {
-            let grant = backend.lock(&reader("r")).await.unwrap();
-            all.wait().await;
-            unlock(&backend, "r", &grant).await.unwrap();
-        }));
-    }
-    queued(&server, "r", READERS).await;
-    unlock(&a, "r", &writer).await.unwrap();
-    for task in tasks {
-        timeout(SOON, task).await.expect("not all hold").unwrap();
-    }
-    assert!(keys(&server, "/t/r/").await.is_empty());
-}
-
 async fn a_reader_waits_while_the_resource_is_full(version: Version) {
     let server = EtcdServer::start(version).await;
     let items =
@@ -341,38 +248,4 @@ async fn a_waiting_reader_that_goes_away_leaves_nothing_behind(version: Version)
         }
         assert!(keys(&server, "/t/r/").await.is_empty(), "round {round}");
     }
-}
-
-async fn readers_and_writers_never_hold_together(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let (reading, writing) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-    let together = Arc::new(AtomicUsize::new(0));
-    let mut tasks = Vec::new();
-    for n in 0..16 {
-        let backend = Arc::clone(if n % 2 == 0 { &a } else { &b });
-        let (reading, writing) = (Arc::clone(&reading), Arc::clone(&writing));
-        let together = Arc::clone(&together);
-        tasks.push(tokio::spawn(async move {
-            for round in 0..12 {
-                let is_reader = (n + round) % 4 != 0;
-                let mine = if is_reader { reader("r") } else { attempt("r", TTL) };
-                let grant = backend.lock(&mine).await.unwrap();
-                let (own, other) =
-                    if is_reader { (&reading, &writing) } else { (&writing, &reading) };
-                let before = own.fetch_add(1, Ordering::SeqCst);
-                assert!(is_reader || before == 0, "two writers");
-                assert_eq!(other.load(Ordering::SeqCst), 0, "a reader and a writer");
-                together.fetch_max(before + 1, Ordering::SeqCst);
-                sleep(Duration::from_millis(1)).await;
-                own.fetch_sub(1, Ordering::SeqCst);
-                unlock(&backend, "r", &grant).await.unwrap();
-            }
-        }));
-    }
-    for task in tasks {
-        timeout(6 * SOON, task).await.expect("somebody waits for ever").unwrap();
-    }
-    assert!(together.load(Ordering::SeqCst) > 1, "no two readers ever held together");
-    assert!(keys(&server, "/t/r/").await.is_empty());
 }

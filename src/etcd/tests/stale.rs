@@ -23,7 +23,6 @@ use crate::{
 pub(crate) fn cases() -> Vec<Case> {
     cases![
         a_late_holder_finds_nothing_and_ends_nothing,
-        a_hundred_renewals_leave_the_token_as_it_was,
         failed_tries_hand_their_lease_on,
         a_renewal_whose_caller_left_leaves_no_lease,
         a_deadline_that_races_the_hand_over_never_loses_it,
@@ -52,19 +51,6 @@ async fn a_late_holder_finds_nothing_and_ends_nothing(version: Version) {
     renew(&b, "r", &next.lock_id, TTL).await.unwrap();
     unlock(&b, "r", &next).await.unwrap();
     assert!(keys(&server, "/t/r/").await.is_empty());
-}
-
-/// Trap: etcd 27
-async fn a_hundred_renewals_leave_the_token_as_it_was(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let backend = open(&server.url).await;
-    let grant = backend.try_lock(&repeatable("r", "secret"), until()).await.unwrap();
-    for n in 0..100 {
-        let ttl = TTL + Duration::from_secs(n % 3);
-        renew(&backend, "r", &grant.lock_id, ttl).await.unwrap();
-    }
-    let again = backend.try_lock(&repeatable("r", "secret"), until()).await.unwrap();
-    assert_eq!(again.token, grant.token);
 }
 
 /// Each of these tries takes a lease and fails in its transaction.

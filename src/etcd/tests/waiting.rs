@@ -1,6 +1,6 @@
 //! Queues: order, hand-over, and waiters that go away.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use leasehold_lock::BackendError;
 use tokio::time::{Instant, timeout};
@@ -13,47 +13,14 @@ use crate::{
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        a_free_resource_is_granted_at_once,
-        waiters_of_two_processes_are_served_in_order,
         a_try_does_not_overtake_waiters,
-        a_forced_lock_goes_to_the_first_waiter,
         a_dead_process_is_passed_over,
         a_dead_waiter_in_the_middle_does_not_wake_its_successor,
         a_waiter_that_goes_away_leaves_nothing_behind,
         a_cancel_at_any_moment_leaves_nothing_behind,
         a_full_queue_is_reported,
-        a_burst_of_waiters_is_served_in_order,
         a_burst_of_waiters_takes_no_lease_each,
-        a_waiting_replay_finds_its_grant,
     ]
-}
-
-async fn a_free_resource_is_granted_at_once(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let backend = open(&server.url).await;
-    let grant = soon(lock(&backend, "r")).await;
-    unlock(&backend, "r", &grant).await.unwrap();
-    assert!(keys(&server, "/t/r/").await.is_empty());
-}
-
-async fn waiters_of_two_processes_are_served_in_order(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let mut held = try_lock(&a, "r").await.unwrap();
-    let mut waits = Vec::new();
-    for n in 0..8 {
-        let backend = if n % 3 == 0 { &a } else { &b };
-        waits.push((lock(backend, "r"), backend));
-        queued(&server, "r", n + 1).await;
-    }
-    for (n, (wait, backend)) in waits.into_iter().enumerate() {
-        assert!(!wait.is_finished());
-        unlock(&a, "r", &held).await.unwrap();
-        let next = soon(wait).await;
-        assert!(token(&next) > token(&held), "waiter {n}");
-        held = next;
-        renew(backend, "r", &held.lock_id, TTL).await.unwrap();
-    }
 }
 
 async fn a_try_does_not_overtake_waiters(version: Version) {
@@ -67,16 +34,6 @@ async fn a_try_does_not_overtake_waiters(version: Version) {
     queued(&server, "r", 2).await;
     assert!(timeout(Duration::from_millis(300), &mut wait).await.is_err());
     client.delete("/t/r/r/q/somebody-0000000000000001", None).await.unwrap();
-    soon(wait).await;
-}
-
-async fn a_forced_lock_goes_to_the_first_waiter(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    try_lock(&a, "r").await.unwrap();
-    let wait = lock(&b, "r");
-    queued(&server, "r", 1).await;
-    force(&a, "r").await.unwrap();
     soon(wait).await;
 }
 
@@ -188,30 +145,6 @@ async fn a_full_queue_is_reported(version: Version) {
     queued(&server, "r", 2).await;
 }
 
-async fn a_burst_of_waiters_is_served_in_order(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let held = try_lock(&a, "r").await.unwrap();
-    let served = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut waits = Vec::new();
-    for n in 0..60 {
-        let backend = Arc::clone(if n % 2 == 0 { &a } else { &b });
-        let served = Arc::clone(&served);
-        waits.push(tokio::spawn(async move {
-            let grant = backend.lock(&attempt("r", TTL)).await.unwrap();
-            served.lock().unwrap().push(token(&grant));
-            unlock(&backend, "r", &grant).await.unwrap();
-        }));
-    }
-    queued(&server, "r", 60).await;
-    unlock(&a, "r", &held).await.unwrap();
-    for wait in waits {
-        timeout(SOON, wait).await.unwrap().unwrap();
-    }
-    assert!(served.lock().unwrap().is_sorted());
-    assert!(keys(&server, "/t/r/").await.is_empty());
-}
-
 /// Only one of those that come together can find the resource free.
 async fn a_burst_of_waiters_takes_no_lease_each(version: Version) {
     let server = EtcdServer::start(version).await;
@@ -223,17 +156,4 @@ async fn a_burst_of_waiters_takes_no_lease_each(version: Version) {
     let leases = client.leases().await.unwrap().leases().len();
     assert!(leases <= 4, "{leases} leases: the holder's, the session's, and those tried with");
     waits.iter().for_each(tokio::task::JoinHandle::abort);
-}
-
-/// Trap: etcd 23
-async fn a_waiting_replay_finds_its_grant(version: Version) {
-    let server = EtcdServer::start(version).await;
-    let (a, b) = (open(&server.url).await, open(&server.url).await);
-    let held = try_lock(&a, "r").await.unwrap();
-    let wait = lock_as(&b, repeatable("r", "secret"));
-    queued(&server, "r", 1).await;
-    unlock(&a, "r", &held).await.unwrap();
-    let grant = soon(wait).await;
-    let again = soon(lock_as(&a, repeatable("r", "secret"))).await;
-    assert_eq!((again.lock_id, again.created), (grant.lock_id, false));
 }

@@ -4,24 +4,6 @@ use leasehold_lock::{Mode, UnlockOf};
 
 use super::*;
 
-#[tokio::test]
-async fn a_grant_excludes_a_second_and_names_its_holder() {
-    let server = RedisServer::start();
-    let (here, there) = (open(&server).await, open(&server).await);
-    let asked =
-        AcquireRequest { holder: Holder::new("app-1").unwrap(), ..request("r", MINUTE) };
-    let granted = here.try_lock(asked).await.unwrap();
-    granted.receipt.accept();
-    match there.try_lock(request("r", MINUTE)).await {
-        Err(LockError::Locked { by: Some(grant) }) => {
-            assert_eq!(grant.holder.unwrap().as_str(), "app-1");
-        }
-        other => panic!("{other:?}"),
-    }
-    there.unlock(unlock(&granted, "r")).await.unwrap();
-    take(&there, "r", MINUTE).await;
-}
-
 /// Trap: redis 29
 #[tokio::test]
 async fn the_key_is_the_resource_and_its_value_the_lock_id() {
@@ -154,19 +136,6 @@ async fn a_renewal_changes_the_ttl_either_way_and_never_creates() {
     assert_eq!(gone.unwrap_err(), LockError::NotFound { held: false });
     let exists: i64 = ask(&mut connection, &["EXISTS", "r", "\x01hr"]);
     assert_eq!(exists, 0);
-}
-
-#[tokio::test]
-async fn a_release_reports_whether_somebody_else_holds() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let old = take(&store, "r", MINUTE).await;
-    store.unlock(force("r")).await.unwrap();
-    let not_found = |held| Err(LockError::NotFound { held });
-    assert_eq!(store.unlock(unlock(&old, "r")).await, not_found(false));
-    assert_eq!(store.unlock(force("r")).await, not_found(false));
-    take(&store, "r", MINUTE).await;
-    assert_eq!(store.unlock(unlock(&old, "r")).await, not_found(true));
 }
 
 /// Trap: redis 23

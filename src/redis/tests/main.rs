@@ -149,5 +149,3 @@ async fn in_four_seconds<T>(future: impl Future<Output = T>) -> T {
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
-
-type Shared = Arc<tokio::sync::Mutex<Vec<usize>>>;

@@ -3,33 +3,6 @@
 use super::{grants::commands, *};
 
 #[tokio::test]
-async fn waiters_are_served_in_the_order_of_arrival_across_processes() {
-    let server = RedisServer::start();
-    let stores = [open(&server).await, open(&server).await];
-    let held = take(&stores[0], "r", MINUTE).await;
-    let mut connection = server.connect();
-    let served = Shared::default();
-    let mut tasks = Vec::new();
-    for n in 0..20 {
-        let (store, served) = (stores[n % 2].clone(), Arc::clone(&served));
-        tasks.push(tokio::spawn(async move {
-            let granted = store.lock(request("r", MINUTE)).await.unwrap();
-            granted.receipt.accept();
-            served.lock().await.push(n);
-            store.unlock(unlock(&granted, "r")).await.unwrap();
-        }));
-        until("queued", || waiting(&mut connection, "r") == n + 1).await;
-    }
-    stores[1].unlock(unlock(&held, "r")).await.unwrap();
-    for task in tasks {
-        soon(task).await.unwrap();
-    }
-    assert_eq!(*served.lock().await, (0..20).collect::<Vec<_>>());
-    let exists: i64 = ask(&mut connection, &["EXISTS", "r", "\x01hr", "\x01qr"]);
-    assert_eq!(exists, 0);
-}
-
-#[tokio::test]
 async fn a_contended_grant_costs_few_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;

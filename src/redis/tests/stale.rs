@@ -52,22 +52,6 @@ async fn a_late_unlock_spares_the_next_holder() {
     store.unlock(unlock(&next, "r")).await.unwrap();
 }
 
-/// A token stays for its grant's life.
-/// Trap: redis 27
-#[tokio::test]
-async fn a_hundred_renewals_leave_the_token_as_it_was() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let asked =
-        AcquireRequest { request_id: RequestId::new("once").unwrap(), ..request("r", MINUTE) };
-    let granted = store.try_lock(asked.clone()).await.unwrap();
-    granted.receipt.accept();
-    for n in 0..100 {
-        store.renew(renewal(&granted, "r", MINUTE + SECOND * n)).await.unwrap();
-    }
-    assert_eq!(store.try_lock(asked).await.unwrap().token, granted.token);
-}
-
 /// An error means that nothing is held, and a grant is one, wherever
 /// the deadline meets the hand-over. Ten thousand rounds of this are run on the
 /// domain in paused time; here a server answers, so there are fewer.

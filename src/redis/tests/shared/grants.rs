@@ -2,26 +2,6 @@
 
 use super::{super::grants::commands, *};
 
-#[tokio::test]
-async fn shared_grants_coexist_across_processes() {
-    let server = RedisServer::start();
-    let (here, there) = (open(&server).await, open(&server).await);
-    let one = read(&here, "r", MINUTE).await;
-    let other = read(&there, "r", MINUTE).await;
-    assert_ne!(one.lock_id, other.lock_id);
-}
-
-#[tokio::test]
-async fn a_shared_grant_and_an_exclusive_one_exclude_each_other() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let reader = read(&store, "r", MINUTE).await;
-    assert!(is_locked(&store.try_lock(request("r", MINUTE)).await));
-    store.unlock(unlock(&reader, "r")).await.unwrap();
-    take(&store, "r", MINUTE).await;
-    assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));
-}
-
 /// Trap: redis 61
 #[tokio::test]
 async fn the_key_ends_with_the_last_reader_whoever_comes_renews_and_goes() {
@@ -63,20 +43,6 @@ async fn a_renewal_extends_no_other_shared_grant() {
     assert_eq!(renewed, Err(LockError::NotFound { held: true }));
     let (key, last) = ends(&mut connection);
     assert_eq!(key, last);
-}
-
-/// Trap: redis 59
-#[tokio::test]
-async fn a_release_ends_no_other_shared_grant() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let all = readers(&store, "r", 3).await;
-    store.unlock(unlock(&all[1], "r")).await.unwrap();
-    let again = store.unlock(unlock(&all[1], "r")).await;
-    assert_eq!(again, Err(LockError::NotFound { held: true }));
-    for live in [&all[0], &all[2]] {
-        store.renew(renewal(live, "r", MINUTE)).await.unwrap();
-    }
 }
 
 #[tokio::test]
@@ -132,51 +98,6 @@ async fn a_repeated_request_finds_its_own_grant_among_thousands() {
     assert_eq!(spent[0], spent[1], "commands with few and with many readers");
 }
 
-/// Trap: redis 60
-#[tokio::test]
-async fn a_repeated_request_in_another_mode_is_refused() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let request_id = RequestId::new("once").unwrap();
-    let exclusive = AcquireRequest { request_id: request_id.clone(), ..request("x", MINUTE) };
-    let sharing = AcquireRequest { request_id: request_id.clone(), ..shared("s", MINUTE) };
-    store.try_lock(exclusive.clone()).await.unwrap().receipt.accept();
-    store.try_lock(sharing.clone()).await.unwrap().receipt.accept();
-    for other in [
-        AcquireRequest { mode: Mode::Shared, ..exclusive },
-        AcquireRequest { mode: Mode::Exclusive, ..sharing },
-    ] {
-        for refused in [store.try_lock(other.clone()).await, store.lock(other).await] {
-            match refused {
-                Err(LockError::InvalidRequest(violation)) => {
-                    assert_eq!(violation.field, "mode");
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-    }
-}
-
-#[tokio::test]
-async fn the_lock_id_of_a_live_shared_grant_is_refused() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let asked = AcquireRequest {
-        lock_id: LockId::optional("me").unwrap(),
-        holder: Holder::new("app-1").unwrap(),
-        ..shared("r", MINUTE)
-    };
-    store.try_lock(asked.clone()).await.unwrap().receipt.accept();
-    match store.try_lock(asked.clone()).await {
-        Err(LockError::Locked { by: Some(grant) }) => assert_eq!(grant.holder, asked.holder),
-        other => panic!("{other:?}"),
-    }
-    match soon(store.lock(asked)).await {
-        Err(LockError::InvalidRequest(violation)) => assert_eq!(violation.field, "lock_id"),
-        other => panic!("{other:?}"),
-    }
-}
-
 #[tokio::test]
 async fn two_waiters_with_one_lock_id_are_granted_once() {
     let server = RedisServer::start();
@@ -202,36 +123,6 @@ async fn two_waiters_with_one_lock_id_are_granted_once() {
         }
     }
     assert_eq!(granted, 1);
-}
-
-#[tokio::test]
-async fn tokens_rise_from_readers_to_writers_and_back() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut last = None;
-    for _ in 0..3 {
-        let all = readers(&store, "r", 3).await;
-        assert!(all.iter().all(|reader| reader.token > last));
-        last = all.iter().map(|reader| reader.token).max().unwrap();
-        unlock_all(&store, "r", &all).await;
-        let writer = take(&store, "r", MINUTE).await;
-        assert!(writer.token > last);
-        last = writer.token;
-        store.unlock(unlock(&writer, "r")).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn force_ends_all_shared_grants() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let all = readers(&store, "r", 100).await;
-    store.unlock(force("r")).await.unwrap();
-    for reader in &all {
-        let renewed = store.renew(renewal(reader, "r", MINUTE)).await;
-        assert_eq!(renewed, Err(LockError::NotFound { held: false }));
-    }
-    take(&store, "r", MINUTE).await;
 }
 
 /// The lock ID of a grant must never equal another value of the resource's key.

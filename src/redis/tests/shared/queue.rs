@@ -35,24 +35,6 @@ async fn at_most_sixty_four_hand_overs_are_unconfirmed() {
     assert_eq!((called(&mut connection, "r"), waiting(&mut connection, "r")), (64, 36));
 }
 
-/// Trap: redis 57
-#[tokio::test]
-async fn a_reader_does_not_overtake_a_writer_that_waits() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let held = read(&store, "r", MINUTE).await;
-    let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 1).await;
-    let reader = wait_to_read(&store, "r");
-    until("queued", || waiting(&mut connection, "r") == 2).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    let written = soon(writer).await.unwrap().unwrap();
-    assert_eq!(waiting(&mut connection, "r"), 1, "the reader still waits");
-    store.unlock(unlock(&written, "r")).await.unwrap();
-    assert!(soon(reader).await.unwrap().unwrap().token > written.token);
-}
-
 /// Trap: redis 5
 #[tokio::test]
 async fn a_writer_waits_for_the_last_reader() {
@@ -101,24 +83,6 @@ async fn a_refused_shared_try_writes_nothing() {
 
 /// Trap: redis 58
 #[tokio::test]
-async fn readers_behind_a_writer_that_gives_up_join_those_that_hold() {
-    let server = RedisServer::start();
-    let (here, there) = (open(&server).await, open(&server).await);
-    let mut connection = server.connect();
-    let held = read(&here, "r", MINUTE).await;
-    let writer = wait(&there, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 1).await;
-    let behind: Vec<_> = (0..10).map(|_| wait_to_read(&here, "r")).collect();
-    until("queued", || waiting(&mut connection, "r") == 11).await;
-    writer.abort();
-    for reader in behind {
-        soon(reader).await.unwrap().unwrap();
-    }
-    here.renew(renewal(&held, "r", MINUTE)).await.unwrap();
-}
-
-/// Trap: redis 58
-#[tokio::test]
 async fn a_writer_that_gives_up_calls_the_readers_behind_it_though_nobody_looks() {
     let server = RedisServer::start();
     let (here, there) = (open(&server).await, open(&server).await);
@@ -130,49 +94,6 @@ async fn a_writer_that_gives_up_calls_the_readers_behind_it_though_nobody_looks(
     put_place(&mut connection, super::super::dead::FROZEN, 's');
     writer.abort();
     until("called", || called(&mut connection, "r") == 1).await;
-}
-
-/// Trap: redis 57
-#[tokio::test]
-async fn readers_between_two_writers_are_granted_before_the_second() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let held = take(&store, "r", MINUTE).await;
-    let mut readers = Vec::new();
-    for length in 1..=2 {
-        readers.push(wait_to_read(&store, "r"));
-        until("queued", || waiting(&mut connection, "r") == length).await;
-    }
-    let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 3).await;
-    let late = wait_to_read(&store, "r");
-    until("queued", || waiting(&mut connection, "r") == 4).await;
-    store.unlock(unlock(&held, "r")).await.unwrap();
-    let mut granted = Vec::new();
-    for reader in readers {
-        granted.push(soon(reader).await.unwrap().unwrap());
-    }
-    assert_eq!(waiting(&mut connection, "r"), 2);
-    unlock_all(&store, "r", &granted).await;
-    let written = soon(writer).await.unwrap().unwrap();
-    assert_eq!(waiting(&mut connection, "r"), 1);
-    store.unlock(unlock(&written, "r")).await.unwrap();
-    soon(late).await.unwrap().unwrap();
-}
-
-/// Trap: redis 61
-#[tokio::test]
-async fn a_writer_enters_when_the_last_reader_expires() {
-    let server = RedisServer::start();
-    let store = open(&server).await;
-    let lives = read(&store, "r", MINUTE).await;
-    read(&store, "r", SECOND * 2).await;
-    let mut connection = server.connect();
-    let writer = wait(&store, "r", MINUTE);
-    until("queued", || waiting(&mut connection, "r") == 1).await;
-    store.unlock(unlock(&lives, "r")).await.unwrap();
-    in_four_seconds(writer).await.unwrap().unwrap();
 }
 
 #[tokio::test]
