@@ -67,23 +67,39 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
 
-# Where the tests find the program.
-TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
+# Where the tests find the program. They wait for servers most of the time, so that more of them at
+# once need no more cores.
+TESTED = RUST_TEST_THREADS=8 LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
 # Targets with `test = false` in their Cargo.toml: they take long, or kill and suspend processes.
 LONG_TESTS = hostile apps faults histories worlds worst_cases
 
-.PHONY: test
-test: setup-test ## Test everything here, on the Redis and the etcd that Debian has
+.PHONY: programs
+programs: setup-test ## Build leasehold and what starts its servers for tests
 	$(CARGO) build --workspace --bins
+
+.PHONY: test
+test: programs ## Test everything here, on the Redis and the etcd that Debian has
 	$(TESTED) $(CARGO) test --workspace
 
+# Everything is built before the two parts, which then wait for their servers side by side.
 .PHONY: test-all
-test-all: setup ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
-	$(CARGO) build --workspace --bins
+test-all: setup programs ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
+	$(CARGO) test --workspace --no-run
+	$(CARGO) test --workspace --no-run $(addprefix --test ,$(LONG_TESTS))
+	$(MAKE) --jobs=2 --output-sync=target workspace-test outside-test
+
+.PHONY: workspace-test
+workspace-test: programs
 	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace
 	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace $(addprefix --test ,$(LONG_TESTS))
 	$(TESTED) $(CARGO) test --workspace --test sidecar -- --ignored chromium
-	$(MAKE) thirdparty-test daprd-test clients-test redis-front-test
+
+.PHONY: outside-test
+outside-test: programs
+	$(MAKE) thirdparty-test
+	$(MAKE) daprd-test
+	$(MAKE) clients-test
+	$(MAKE) redis-front-test
 
 .PHONY: heavy-test
 heavy-test: planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
@@ -125,7 +141,7 @@ daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the 
 	@conformance/daprd/build
 
 .PHONY: daprd-test
-daprd-test: build daprd ## Test the real daprd and Dapr's SDKs with leasehold (needs Go, Node, Python, Java)
+daprd-test: setup programs daprd ## Test the real daprd and Dapr's SDKs with leasehold (needs Go, Node, Python, Java)
 	conformance/daprd/build --stock
 	conformance/sdk/run --setup-only
 	cd deploy && go test -count=1 ./...
@@ -136,12 +152,11 @@ thirdparty-test: setup ## Hold a small lock store in Python to the conformance s
 	conformance/thirdparty/run.sh
 
 .PHONY: clients-test
-clients-test: setup daprd ## Check the client libraries (needs Go, Node, Python, Java)
-	$(CARGO) build --bin leasehold --bin leasehold-test-sidecar --package leasehold --package leasehold-testkit
+clients-test: setup programs daprd ## Check the client libraries (needs Go, Node, Python, Java)
 	clients/run
 
 .PHONY: redis-front-test
-redis-front-test: build ## Check lock libraries for Redis, newest releases (needs Go, Node, Python, Java)
+redis-front-test: setup programs ## Check lock libraries for Redis, newest releases (needs Go, Node, Python, Java)
 	conformance/redis-front/run --newest
 
 .PHONY: bench

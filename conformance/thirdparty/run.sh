@@ -19,7 +19,7 @@ fi
 "$venv/bin/python" -m grpc_tools.protoc -I "$root/proto" \
     --python_out="$stubs" --grpc_python_out="$stubs" \
     dapr/proto/components/v1/lock.proto dapr/proto/components/v1/common.proto
-(cd "$root" && cargo build --quiet -p leasehold-conformance)
+(cd "$root" && cargo build --quiet --workspace --bin leasehold-conformance)
 
 folder=$(mktemp -d)
 socket=$folder/thirdparty.sock

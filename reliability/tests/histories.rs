@@ -11,7 +11,7 @@ use std::{
 
 use leasehold_reliability::{
     register,
-    run::{Settings, Situation, Summary},
+    run::{Settings, Situation},
     world::Backend,
 };
 use tokio::sync::{Mutex, MutexGuard};
@@ -62,23 +62,17 @@ fn seed() -> u64 {
 
 async fn keeps_every_promise(backend: Backend) {
     let _alone = alone().await;
-    let settings = settings(backend);
-    let mut summary = Summary::default();
-    let first = seed();
-    for seed in [first, first + 1] {
-        let report = settings.run(seed, false).await.unwrap();
-        println!("{} {report}", backend.name());
-        let violations = &report.verdict.violations;
-        assert!(
-            violations.is_empty(),
-            "seed {seed}, kept in {}: {violations:#?}",
-            settings.folder_of(seed).display()
-        );
-        summary.add(report);
-    }
-    println!("{} {summary}", backend.name());
-    assert!(summary.verdict.grants > 50, "hardly anything was locked");
-    assert!(summary.faults.values().sum::<usize>() > 0, "no fault was injected");
+    let (settings, seed) = (settings(backend), seed());
+    let report = settings.run(seed, false).await.unwrap();
+    println!("{} {report}", backend.name());
+    let violations = &report.verdict.violations;
+    assert!(
+        violations.is_empty(),
+        "seed {seed}, kept in {}: {violations:#?}",
+        settings.folder_of(seed).display()
+    );
+    assert!(report.verdict.grants > 50, "hardly anything was locked");
+    assert!(!report.faults.is_empty(), "no fault was injected");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use fastrand::Rng;
+use futures_util::future::join_all;
 use leasehold_proto::locks::{LockRequest, locks_client::LocksClient};
 use leasehold_testkit::{
     leasehold::{Leasehold, program},
@@ -78,7 +79,7 @@ async fn the_http_port_puts_out_who_stops_in_the_preface() {
 /// Keep-alive pings detect peers that do not answer.
 #[tokio::test]
 async fn a_connection_without_answers_to_pings_is_closed() {
-    for interface in INTERFACES {
+    let is_put_out = async |interface| {
         let attacked = Attacked::start(interface).await;
         let mut wire = attacked.connect().await;
         assert!(send(&mut *wire, &opening(&[])).await);
@@ -88,7 +89,8 @@ async fn a_connection_without_answers_to_pings_is_closed() {
             sleep(Duration::from_millis(50)).await;
         }
         attacked.end().await;
-    }
+    };
+    join_all(INTERFACES.map(is_put_out)).await;
 }
 
 #[tokio::test]
