@@ -25,7 +25,7 @@ use tokio::{
 };
 use tonic::transport::{Channel, Endpoint};
 
-use crate::target::{Endpoint, Interface, PATIENCE};
+use crate::target::{Address, Interface, PATIENCE};
 
 const RESOURCE: &str = "undisturbed";
 /// A pause that leaves the machine to the attack.
@@ -45,7 +45,7 @@ enum Speaker {
 }
 
 impl SteadyClient {
-    pub async fn start(interface: Interface, endpoint: &Endpoint) -> Self {
+    pub async fn start(interface: Interface, endpoint: &Address) -> Self {
         let speaker = Speaker::connect(interface, endpoint).await;
         let cycles = Arc::new(AtomicU64::new(0));
         let count = Arc::clone(&cycles);
@@ -79,10 +79,10 @@ impl SteadyClient {
 }
 
 impl Speaker {
-    async fn connect(interface: Interface, endpoint: &Endpoint) -> Self {
+    async fn connect(interface: Interface, endpoint: &Address) -> Self {
         let address = match endpoint {
-            Endpoint::Socket(path) => format!("unix://{}", path.display()),
-            Endpoint::Port(address) => format!("http://{address}"),
+            Address::Socket(path) => format!("unix://{}", path.display()),
+            Address::Port(address) => format!("http://{address}"),
         };
         if interface == Interface::Http {
             return Self::Http(Client::builder(TokioExecutor::new()).build_http(), address);

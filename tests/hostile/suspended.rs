@@ -18,7 +18,7 @@ use tonic::{
     transport::{Channel, Endpoint},
 };
 
-use crate::target::{Endpoint, Interface, PATIENCE};
+use crate::target::{Address, Interface, PATIENCE};
 
 const ROUNDS: usize = 4;
 /// The delay of Redis's answers. The process is suspended meanwhile.
@@ -35,7 +35,7 @@ enum Leaving {
 struct Target {
     process: Leasehold,
     interface: Interface,
-    endpoint: Endpoint,
+    endpoint: Address,
     proxy: Proxy,
     redis: RedisServer,
     _yaml: tempfile::TempDir,
@@ -48,7 +48,7 @@ impl Target {
         let yaml = tempfile::tempdir().unwrap();
         let (process, endpoint) = if interface == Interface::Component {
             let process = Leasehold::serve("redis", &[]);
-            let endpoint = Endpoint::Socket(process.socket("redis"));
+            let endpoint = Address::Socket(process.socket("redis"));
             let properties = [("redisHost".to_owned(), proxy.address().to_owned())].into();
             let metadata = Some(MetadataRequest { properties });
             LockStoreClient::new(channel(&endpoint).await)
@@ -67,7 +67,7 @@ impl Target {
             let mut process = Leasehold::sidecar(yaml.path(), &[], &[]);
             let (grpc, http) = process.listening().await.unwrap();
             let endpoint =
-                Endpoint::Port(if interface == Interface::Grpc { grpc } else { http });
+                Address::Port(if interface == Interface::Grpc { grpc } else { http });
             (process, endpoint)
         };
         Self { process, interface, endpoint, proxy, redis, _yaml: yaml }
@@ -135,10 +135,10 @@ fn within<T>(message: T, leaving: Leaving) -> Request<T> {
     request
 }
 
-async fn channel(endpoint: &Endpoint) -> Channel {
+async fn channel(endpoint: &Address) -> Channel {
     let address = match endpoint {
-        Endpoint::Socket(path) => format!("unix://{}", path.display()),
-        Endpoint::Port(address) => format!("http://{address}"),
+        Address::Socket(path) => format!("unix://{}", path.display()),
+        Address::Port(address) => format!("http://{address}"),
     };
     Endpoint::from_shared(address).unwrap().connect().await.unwrap()
 }

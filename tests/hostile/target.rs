@@ -32,12 +32,12 @@ impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 pub struct Target {
     pub process: Leasehold,
     pub interface: Interface,
-    endpoint: Endpoint,
+    endpoint: Address,
     _yaml: TempDir,
 }
 
 #[derive(Clone)]
-pub enum Endpoint {
+pub enum Address {
     Socket(PathBuf),
     Port(SocketAddr),
 }
@@ -47,7 +47,7 @@ impl Target {
         let yaml = tempfile::tempdir().unwrap();
         if interface == Interface::Component {
             let process = Leasehold::serve("memory", &[]);
-            let endpoint = Endpoint::Socket(process.socket("memory"));
+            let endpoint = Address::Socket(process.socket("memory"));
             return Self { process, interface, endpoint, _yaml: yaml };
         }
         let component = "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: mem}\n\
@@ -55,11 +55,11 @@ impl Target {
         std::fs::write(yaml.path().join("mem.yaml"), component).unwrap();
         let mut process = Leasehold::sidecar(yaml.path(), &[], &[]);
         let (grpc, http) = process.listening().await.unwrap();
-        let endpoint = Endpoint::Port(if interface == Interface::Grpc { grpc } else { http });
+        let endpoint = Address::Port(if interface == Interface::Grpc { grpc } else { http });
         Self { process, interface, endpoint, _yaml: yaml }
     }
 
-    pub fn endpoint(&self) -> Endpoint {
+    pub fn endpoint(&self) -> Address {
         self.endpoint.clone()
     }
 
@@ -68,7 +68,7 @@ impl Target {
     }
 }
 
-impl Endpoint {
+impl Address {
     pub async fn connect(&self) -> Box<dyn Wire> {
         match self {
             Self::Socket(path) => Box::new(UnixStream::connect(path).await.unwrap()),
