@@ -67,9 +67,8 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
 
-# Where the tests find the program. They wait for servers most of the time, so that more of them at
-# once need no more cores.
-TESTED = RUST_TEST_THREADS=8 LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
+# Where the tests find the program.
+TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
 # Targets with `test = false` in their Cargo.toml: they take long, or kill and suspend processes.
 LONG_TESTS = hostile apps faults histories worlds worst_cases
 
@@ -81,12 +80,10 @@ programs: setup-test ## Build leasehold and what starts its servers for tests
 test: programs ## Test everything here, on the Redis and the etcd that Debian has
 	$(TESTED) $(CARGO) test --workspace
 
-# Everything is built before the two parts, which then wait for their servers side by side.
 .PHONY: test-all
 test-all: setup programs ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
-	$(CARGO) test --workspace --no-run
-	$(CARGO) test --workspace --no-run $(addprefix --test ,$(LONG_TESTS))
-	$(MAKE) --jobs=2 --output-sync=target workspace-test outside-test
+	$(MAKE) workspace-test
+	$(MAKE) outside-test
 
 .PHONY: workspace-test
 workspace-test: programs

@@ -87,7 +87,7 @@ fn of_this_backend() -> Vec<Case> {
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     // Each case mostly waits for its servers.
-    arguments.test_threads.get_or_insert(8);
+    arguments.test_threads.get_or_insert(4);
     let mut trials = Vec::new();
     for version in [Version::V34, Version::V36] {
         let ignored = match version.left_out() {
