@@ -156,6 +156,7 @@ async fn without_renewal_it_expires_unless_the_app_renews_it() {
         assert_eq!(renewed.ttl, ttl(2000));
     }
     eventually("it expired", || harness.engine.held() == 0).await;
+    sleep(Duration::from_secs(2)).await; // until the store has ended it, too
     let lost = client.renew_lock(renewal).await.unwrap_err();
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("expired".into())));
 }

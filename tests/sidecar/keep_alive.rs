@@ -134,6 +134,7 @@ async fn a_lost_lock_is_reported_with_its_cause() {
     let harness = Harness::start().await;
     let lock_id = take(&harness, LockRequest { ttl: ttl(200), ..request("r") }).await;
     eventually("it expired", || harness.engine.held() == 0).await;
+    sleep(Duration::from_millis(200)).await; // until the store has ended it, too
     let answer = KeepAlive::open(&harness).await.ask(of(1, "r", &lock_id)).await;
     assert_eq!(answer.reason, "LOCK_LOST");
     assert!(answer.message.contains("expired"), "{answer:?}");
