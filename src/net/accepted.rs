@@ -179,7 +179,7 @@ impl AsyncRead for Accepted {
                 return read;
             }
             let room = buffer.remaining();
-            let mut read = Ok(0);
+            let mut read = Err(io::ErrorKind::WouldBlock.into());
             // A read that leaves room has drained the socket. "Would block" makes the next poll
             // wait for the system, without a second read.
             let full = stream.try_io(Interest::READABLE, || {
