@@ -37,7 +37,7 @@ impl Drop for Resent {
         let name = (key.clone(), self.lock_id.clone());
         let Some(claims) = table.end_resent(&name, self.attempt, id.is_some()) else { return };
         if let Some(held) = id.and_then(|id| table.get_mut(id)) {
-            claims.earliest_first().for_each(|attempt| held.claims.add(attempt));
+            claims.iter().for_each(|attempt| held.claims.add(attempt));
             return;
         }
         let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
@@ -49,7 +49,7 @@ impl Drop for Resent {
             resource: self.target.resource.clone(),
             lock_id: self.lock_id.clone(),
             id: self.grant_id,
-            claims: claims.latest_first().collect(),
+            claims: claims.iter().collect(),
             ttl: self.sending.asked(),
         };
         self.engine.spawn(self.target.store.store().abandon(grant).end());

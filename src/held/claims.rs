@@ -28,11 +28,8 @@ impl Claims {
         self.0.is_empty()
     }
 
-    pub(super) fn earliest_first(&self) -> impl Iterator<Item = AttemptId> {
+    /// The earliest first.
+    pub(super) fn iter(&self) -> impl Iterator<Item = AttemptId> {
         self.0.iter().copied()
-    }
-
-    pub(super) fn latest_first(&self) -> impl Iterator<Item = AttemptId> {
-        self.0.iter().rev().copied()
     }
 }

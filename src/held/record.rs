@@ -132,7 +132,7 @@ impl Record {
     /// A repeated request was granted the same lock. Returns false if an earlier one was, whose
     /// answer arrives later: then the lock stays with those who have it.
     pub(super) fn replayed(&mut self, mut replay: Self) -> bool {
-        for attempt in replay.claims.latest_first() {
+        for attempt in replay.claims.iter() {
             self.claims.add(attempt);
         }
         if replay.granted < self.granted {
@@ -214,7 +214,7 @@ impl Record {
             resource: self.resource.clone(),
             lock_id: self.lock_id.clone(),
             id: self.grant_id,
-            claims: self.claims.latest_first().collect(),
+            claims: self.claims.iter().collect(),
             ttl: self.schedule.belief().ttl(),
         }
     }
