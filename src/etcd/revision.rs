@@ -1,5 +1,7 @@
 //! Revisions of etcd's data set.
 
+use leasehold_lock::Target;
+
 /// A revision: every write of etcd has a greater one than the write before, until the
 /// data set is replaced by an older one (a restored snapshot).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,5 +16,15 @@ impl Revision {
     /// The form of etcd's API.
     pub(crate) fn to_etcd(self) -> i64 {
         i64::try_from(self.0).unwrap_or(i64::MAX)
+    }
+
+    /// The revision that an earlier call has fixed as a release's target.
+    pub(crate) fn fixed(target: &Target) -> Option<Self> {
+        target.fixed()?.parse().ok().map(Self)
+    }
+
+    /// Fixes this revision as a release's target.
+    pub(crate) fn fix(self, target: &Target) {
+        target.fix(self.0.to_string());
     }
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 
 use super::{
-    Aim, AttemptId, GrantId, LockId, Release, ReleaseOf, ResourceId, Store, registry::Ending,
+    AttemptId, GrantId, LockId, Release, ReleaseOf, ResourceId, Store, registry::Ending,
     settle::Settler,
 };
 
@@ -59,7 +59,7 @@ impl Abandonment {
         let lock = (resource.clone(), lock_id.clone());
         for claim in claims {
             let of = ReleaseOf::Claim(lock_id.clone(), claim);
-            let release = Release { resource: resource.clone(), of, aim: Aim::default() };
+            let release = Release::new(resource.clone(), of);
             let ending = settler.registry().end(lock.clone(), id);
             settler.add(Arc::new(release), Some(ending), give_up);
         }

@@ -2,17 +2,13 @@
 //!
 //! The numbers of traps are those of `docs/traps.md`.
 
-use std::{
-    any::Any,
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{any::Any, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 
 use super::{
-    self as lock, AttemptId, FencingToken, GrantId, Holder, LockId, Mode, RequestId,
+    self as lock, AttemptId, FencingToken, GrantId, Holder, LockId, Mode, Release, RequestId,
     ResourceId, Ttl, Violation,
     inspect::{GrantView, Inspect},
 };
@@ -127,120 +123,6 @@ pub struct Renewed {
     pub since: lock::Instant,
 }
 
-/// Asks to end a grant, or an attempt at whatever stage it is.
-///
-/// One value is used for every try of the same release, so that its [`Aim`]
-/// stays what the first try set.
-#[derive(Debug)]
-pub struct Release {
-    /// What is locked.
-    pub resource: ResourceId,
-    /// Whose grant it ends.
-    pub of: ReleaseOf,
-    /// The newest grant that it can have been meant for.
-    pub aim: Aim,
-}
-
-/// Whose grant a [`Release`] ends.
-#[derive(Clone, Debug)]
-pub enum ReleaseOf {
-    /// The grant with this lock ID.
-    Owner(LockId),
-    /// The grant with this lock ID, if this attempt was the last that got it: it made the
-    /// grant and no replay has claimed it since, or it is the last replay that claimed it.
-    Claim(LockId, AttemptId),
-    /// The grants of all holders: force.
-    Anyone,
-    /// The grant with this public ID, whoever holds it: force. Only with
-    /// [`Feature::Inspection`].
-    Id(GrantId),
-    /// What this attempt created, and its place in the queue if it waits. A
-    /// grant that a replay has claimed since is no longer this attempt's. If nothing of
-    /// it is left, [`BackendError::NotHeld`], which counts as settled.
-    Attempt(Arc<Attempt>),
-}
-
-/// The newest grant that a release can have been meant for.
-///
-/// A release whose reply was lost is tried again, perhaps much later; it must
-/// then not end a grant made since (trap 21). The backend sets a bound on the
-/// first try and compares the grant's token with it on each later one. A backend
-/// that has read what it is about to end may set a mark of that instead, and
-/// compare for equality: so it can aim at a lock without a token, too.
-///
-/// An example: a force is sent when the newest token is 7, so the backend calls
-/// `bound_or(7)`, and the reply is lost. Meanwhile the holder unlocks, and the next
-/// caller is granted token 8. The domain repeats the same [`Release`]. `bound_or(8)`
-/// still returns 7, and 8 is greater, so the backend leaves the new grant alone.
-///
-/// A backend that may fail before it has read anything begins each call with
-/// `called_before(newest)`, where `newest` is the newest token that this process knows of,
-/// and calls `bound_or` with what that returned, or else with the token that it then reads.
-/// A backend whose release is one step without a reply that can be lost, as memory's, may
-/// ignore the bound and the mark.
-///
-/// An aim may name the token of the grant that is meant ([`Aim::token`]). Then also the
-/// first try ends that grant only, and [`BackendError::NotHeld`] is the answer if another
-/// is there. Bound and first call are set to the token from the start. A backend that
-/// cannot compare the token answers [`BackendError::Unsupported`].
-#[derive(Debug, Default)]
-pub struct Aim {
-    token: Option<FencingToken>,
-    called: OnceLock<u64>,
-    bound: OnceLock<u64>,
-    mark: OnceLock<Box<str>>,
-}
-
-impl Aim {
-    /// At the grant with this token, and at no other.
-    #[must_use]
-    pub fn at(token: FencingToken) -> Self {
-        let set = || OnceLock::from(token.get());
-        Self { token: Some(token), called: set(), bound: set(), mark: OnceLock::new() }
-    }
-
-    /// The token of the only grant that is meant, if one was named.
-    #[must_use]
-    pub fn token(&self) -> Option<FencingToken> {
-        self.token
-    }
-
-    /// Notes the first call, with the bound as far as it is known then; `None` for the
-    /// first, for a later one what the first had noted. A later call must not end what
-    /// was granted since the first, also if that sent nothing.
-    pub fn called_before(&self, bound: u64) -> Option<u64> {
-        let mut is_first = false;
-        let noted = self.called.get_or_init(|| {
-            is_first = true;
-            bound
-        });
-        (!is_first).then_some(*noted)
-    }
-
-    /// The bound of the first try, or `bound`, which becomes it.
-    pub fn bound_or(&self, bound: u64) -> u64 {
-        *self.bound.get_or_init(|| bound)
-    }
-
-    /// The bound, if a try has set one.
-    #[must_use]
-    pub fn bound(&self) -> Option<u64> {
-        self.bound.get().copied()
-    }
-
-    /// The mark of the first try, or `mark`, which becomes it. It must not
-    /// contain a lock ID, because it is part of the release's `Debug`.
-    pub fn mark_or(&self, mark: Box<str>) -> &str {
-        self.mark.get_or_init(|| mark)
-    }
-
-    /// The mark, if a try has set one.
-    #[must_use]
-    pub fn mark(&self) -> Option<&str> {
-        self.mark.get().map(AsRef::as_ref)
-    }
-}
-
 /// Why a backend refused or failed an operation.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
@@ -316,7 +198,8 @@ impl BackendError {
 ///   dropped, and must still precede the `unlock` of that attempt.
 /// - The domain calls `unlock` for an attempt only when the attempt's future has ended or
 ///   was dropped. It repeats that call until it answers `Ok` or `NotHeld`. A caller's own
-///   unlock is repeated only after `Unknown`, or if its future was dropped.
+///   unlock is repeated only after `Unknown`, or if its future was dropped; and not at all
+///   while its [`Target`](super::Target) is open.
 /// - An `unlock` of an attempt takes effect after everything that was sent for
 ///   that attempt before (trap 7), also over a connection made anew.
 /// - A failed `try_lock` writes nothing (traps 2 and 3).
@@ -352,7 +235,7 @@ impl BackendError {
 ///   earlier one. If `lock_id_given` is set and the lock ID differs, or if the mode
 ///   differs, the attempt is refused as [`BackendError::ReplayMismatch`], and nothing
 ///   changes. Without the feature, `request_id` is always `None`.
-/// - The backend keeps which attempt got a grant last, for [`ReleaseOf::Claim`].
+/// - The backend keeps which attempt got a grant last, for [`ReleaseOf::Claim`](super::ReleaseOf::Claim).
 /// - Expiry: a grant ends by itself when its TTL is over, though its process has died. A
 ///   backend without a clock of its own counts a grant that it finds after a restart from
 ///   when it was found: it may end later, never earlier.

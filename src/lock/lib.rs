@@ -16,6 +16,7 @@ mod backend;
 mod clock;
 mod deadlines;
 mod error;
+mod grant_ids;
 mod granted;
 mod ids;
 pub mod inspect;
@@ -25,6 +26,7 @@ mod kind;
 pub mod properties;
 mod receipt;
 mod registry;
+mod release;
 mod request;
 mod settings;
 mod settle;
@@ -35,9 +37,7 @@ mod violation;
 mod waiters;
 
 pub use abandon::{Abandoned, Abandonment};
-pub use backend::{
-    Aim, Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
-};
+pub use backend::{Attempt, Backend, BackendError, Feature, Grant, Renewal, Renewed};
 pub use clock::Clock;
 pub use deadlines::answer_margin;
 pub use error::LockError;
@@ -48,6 +48,7 @@ pub use instant::suspend;
 pub use instant::{Instant, sleep_until};
 pub use kind::{Connect, Context, Kind, Kinds, OpenError};
 pub use receipt::Receipt;
+pub use release::{Release, ReleaseOf, Target};
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
 pub use settings::Settings;
 pub use store::Store;

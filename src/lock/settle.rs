@@ -238,7 +238,7 @@ impl Queue {
     }
 }
 
-/// Carries out its release when dropped, unless it was disarmed.
+/// Carries out its release when dropped, unless it was disarmed, or the release is open.
 pub(super) struct Pending {
     settler: Settler,
     release: Option<Arc<Release>>,
@@ -277,6 +277,9 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let Some(release) = self.release.take() else { return };
+        if release.is_open() {
+            return;
+        }
         let ending = self.acquisition.as_ref().and_then(Acquisition::undo);
         if self.acquisition.is_some() && ending.is_none() {
             return;

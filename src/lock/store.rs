@@ -13,10 +13,11 @@ use tokio_util::{
 };
 
 use super::{
-    AcquireRequest, Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
+    AcquireRequest, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
     LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal, Renewed,
     RequestId, Settings, Ttl, UnlockOf, UnlockRequest, Violation,
     deadlines::{limits, wait_deadline},
+    grant_ids::GrantIds,
     inspect::{Inspect, Watches},
     join::{Joins, Outcome},
     receipt, safe_deadline,
@@ -36,6 +37,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     settings: Settings,
     settler: Settler,
+    grant_ids: GrantIds,
     joins: Joins,
     draining: CancellationToken,
     /// Ends watches: the store drains or retires.
@@ -55,6 +57,7 @@ impl Store {
             settler: Settler::new(Arc::clone(&backend), &settings),
             backend,
             settings,
+            grant_ids: GrantIds::default(),
             joins: Joins::default(),
             ending: draining.child_token(),
             draining,
@@ -90,7 +93,7 @@ impl Store {
             let pending = self.0.guard(&shared);
             let until = self.0.until();
             let result = bounded(until, self.0.backend.try_lock(&shared, until)).await;
-            let granted = conclude(attempt.id, pending, result)?;
+            let granted = self.0.conclude(&shared, pending, result)?;
             if let Some(granted) = self.unless_ending(&mut attempt, granted, None).await? {
                 return Ok(granted.waited_since(arrived));
             }
@@ -189,6 +192,9 @@ impl Store {
             let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
             receipt::check(safe_deadline(renewed.since, renewed.ttl))?;
             if look.may_answer(renewed.id) {
+                if let Some(id) = renewed.id {
+                    self.0.grant_ids.note_again(&lock, id);
+                }
                 return Ok(renewed);
             }
             // Once that grant has ended, another grant may have the lock ID.
@@ -211,31 +217,40 @@ impl Store {
         until: Instant,
     ) -> Result<(), LockError> {
         let _call = self.0.calls.token();
-        let (of, aim) = match request.of {
-            UnlockOf::Owner(lock_id) => (ReleaseOf::Owner(lock_id), Aim::default()),
+        let mut known = None;
+        let of = match request.of {
+            UnlockOf::Owner(lock_id) => {
+                let lock = (request.resource.clone(), lock_id.clone());
+                known = self.0.grant_ids.take(&lock);
+                ReleaseOf::Owner(lock_id)
+            }
             UnlockOf::Grant(lock_id, token) => {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
-                (ReleaseOf::Owner(lock_id), Aim::at(token))
+                ReleaseOf::Token(lock_id, token)
             }
-            UnlockOf::Claim(lock_id, attempt) => {
-                (ReleaseOf::Claim(lock_id, attempt), Aim::default())
-            }
+            UnlockOf::Claim(lock_id, attempt) => ReleaseOf::Claim(lock_id, attempt),
             UnlockOf::Id(id) => {
                 self.must_have(Feature::Inspection, "this store's grants have no public IDs")?;
-                (ReleaseOf::Id(id), Aim::default())
+                ReleaseOf::Id(id)
             }
             UnlockOf::Anyone => {
                 self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
-                (ReleaseOf::Anyone, Aim::default())
+                ReleaseOf::Anyone
             }
         };
-        let release = Arc::new(Release { resource: request.resource, of, aim });
+        let release = Arc::new(Release { known, ..Release::new(request.resource, of) });
         let pending = self.0.settler.guard(Arc::clone(&release));
         let result = bounded(until, self.0.backend.unlock(&release, until)).await;
-        if !matches!(result, Err(BackendError::Unknown(_))) {
-            pending.disarm();
+        match result {
+            Err(BackendError::Unknown(why)) if release.is_open() => {
+                Err(LockError::StoreUnavailable(why))
+            }
+            Err(error @ BackendError::Unknown(_)) => Err(error.into()),
+            settled => {
+                pending.disarm();
+                Ok(settled?)
+            }
         }
-        Ok(result?)
     }
 
     /// Asks whether the backend answers.
@@ -348,11 +363,8 @@ impl Inner {
     }
 
     fn guard(&self, attempt: &Arc<Attempt>) -> Pending {
-        self.settler.guard(Arc::new(Release {
-            resource: attempt.resource.clone(),
-            of: ReleaseOf::Attempt(Arc::clone(attempt)),
-            aim: Aim::default(),
-        }))
+        let of = ReleaseOf::Attempt(Arc::clone(attempt));
+        self.settler.guard(Arc::new(Release::new(attempt.resource.clone(), of)))
     }
 
     /// Waits for a grant until `stop` says why not to. That answer is given
@@ -367,7 +379,7 @@ impl Inner {
         let ended = tokio::select! {
             biased;
             result = self.backend.lock(&attempt) => {
-                return conclude(attempt.id, pending, result);
+                return self.conclude(&attempt, pending, result);
             }
             ended = stop => ended,
             () = self.draining.cancelled() => LockError::ShuttingDown,
@@ -384,42 +396,49 @@ impl Inner {
             ))
         }
     }
-}
 
-/// Leaves the clean-up armed for a new grant, until it is received, and for an unknown
-/// outcome. Every other outcome left nothing behind. A grant is none if its safe deadline has
-/// passed.
-fn conclude(
-    attempt: AttemptId,
-    pending: Pending,
-    result: Result<Grant, BackendError>,
-) -> Result<Granted, LockError> {
-    match result {
-        Ok(grant) => {
-            let pending = if grant.created {
-                Some(pending)
-            } else {
-                pending.disarm();
-                None
-            };
-            let receipt = Receipt::new(pending, safe_deadline(grant.since, grant.ttl));
-            receipt.check()?;
-            Ok(Granted {
-                id: grant.id,
-                attempt,
-                lock_id: grant.lock_id,
-                token: grant.token,
-                ttl: grant.ttl,
-                since: grant.since,
-                waited: Duration::ZERO,
-                receipt,
-            })
-        }
-        Err(error) => {
-            if !matches!(error, BackendError::Unknown(_)) {
-                pending.disarm();
+    /// Leaves the clean-up armed for a new grant, until it is received, and for an unknown
+    /// outcome. Every other outcome left nothing behind. A grant is none if its safe deadline
+    /// has passed.
+    fn conclude(
+        &self,
+        attempt: &Attempt,
+        pending: Pending,
+        result: Result<Grant, BackendError>,
+    ) -> Result<Granted, LockError> {
+        match result {
+            Ok(grant) => {
+                if (attempt.lock_id_given || !grant.created)
+                    && let Some(id) = grant.id
+                {
+                    let lock = (attempt.resource.clone(), grant.lock_id.clone());
+                    self.grant_ids.note(lock, id);
+                }
+                let pending = if grant.created {
+                    Some(pending)
+                } else {
+                    pending.disarm();
+                    None
+                };
+                let receipt = Receipt::new(pending, safe_deadline(grant.since, grant.ttl));
+                receipt.check()?;
+                Ok(Granted {
+                    id: grant.id,
+                    attempt: attempt.id,
+                    lock_id: grant.lock_id,
+                    token: grant.token,
+                    ttl: grant.ttl,
+                    since: grant.since,
+                    waited: Duration::ZERO,
+                    receipt,
+                })
             }
-            Err(error.into())
+            Err(error) => {
+                if !matches!(error, BackendError::Unknown(_)) {
+                    pending.disarm();
+                }
+                Err(error.into())
+            }
         }
     }
 }

@@ -85,8 +85,13 @@ impl Holders {
     }
 
     /// The grant with this public ID.
-    pub(super) fn with_id(&self, id: GrantId) -> Option<&Held> {
-        self.iter().find(|held| id == held.attempt.into())
+    pub(super) fn with_id(&mut self, id: GrantId) -> Option<&mut Held> {
+        match self {
+            Self::Exclusive(held) => (id == held.attempt.into()).then_some(held),
+            Self::Shared(readers) => {
+                readers.by_token.values_mut().find(|held| id == held.attempt.into())
+            }
+        }
     }
 
     /// All grants, in the order in which they were granted.

@@ -155,32 +155,29 @@ impl Table {
     ) -> Result<(), BackendError> {
         self.expire(now);
         let holders = &mut slot_of(&mut self.slots, &release.resource)?.holders;
-        let (meant, cause) = match &release.of {
-            ReleaseOf::Anyone => (None, EndCause::Forced),
-            ReleaseOf::Id(id) => (Some(holders.with_id(*id)), EndCause::Forced),
-            ReleaseOf::Owner(lock_id) => {
-                (Some(holders.with_lock_id(lock_id).map(|held| &*held)), EndCause::Released)
+        let held = match &release.of {
+            ReleaseOf::Anyone => {
+                self.end(&release.resource, None, EndCause::Forced, now);
+                return Ok(());
             }
-            ReleaseOf::Claim(lock_id, attempt) => {
-                let held = holders.with_lock_id(lock_id).map(|held| &*held);
-                let own = held.filter(|held| held.claimed.unwrap_or(held.attempt) == *attempt);
-                (Some(own), EndCause::Released)
+            ReleaseOf::Id(id) => holders.with_id(*id),
+            ReleaseOf::Owner(lock_id) => holders.with_lock_id(lock_id),
+            ReleaseOf::Token(lock_id, token) => {
+                holders.with_lock_id(lock_id).filter(|held| held.token == *token)
             }
-            ReleaseOf::Attempt(attempt) => {
-                let held = holders.with_lock_id(&attempt.lock_id).map(|held| &*held);
-                let own =
-                    held.filter(|held| held.attempt == attempt.id && held.claimed.is_none());
-                (Some(own), EndCause::Released)
-            }
+            ReleaseOf::Claim(lock_id, attempt) => holders
+                .with_lock_id(lock_id)
+                .filter(|held| held.claimed.unwrap_or(held.attempt) == *attempt),
+            ReleaseOf::Attempt(attempt) => holders
+                .with_lock_id(&attempt.lock_id)
+                .filter(|held| held.attempt == attempt.id && held.claimed.is_none()),
         };
-        let token = match meant {
-            None => None,
-            Some(held) => Some(held.ok_or(BackendError::NotHeld { held: true })?.token),
+        let token = held.ok_or(BackendError::NotHeld { held: true })?.token;
+        let cause = match release.of {
+            ReleaseOf::Id(_) => EndCause::Forced,
+            _ => EndCause::Released,
         };
-        if release.aim.token().is_some_and(|aimed_at| token != Some(aimed_at)) {
-            return Err(BackendError::NotHeld { held: true });
-        }
-        self.end(&release.resource, token, cause, now);
+        self.end(&release.resource, Some(token), cause, now);
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_lock::{
-    Aim, Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, Instant, LockId, Mode,
+    Attempt, AttemptId, BackendError, Clock, FencingToken, Grant, Instant, LockId, Mode,
     Release, ReleaseOf, Renewal, RequestId, ResourceId, Settings, Ttl, WaiterBudget,
 };
 use proptest::prelude::*;
@@ -35,7 +35,7 @@ pub(super) fn reader(ttl_ms: u64) -> Attempt {
 }
 
 pub(super) fn release(of: ReleaseOf) -> Release {
-    Release { resource: ResourceId::new("r").unwrap(), of, aim: Aim::default() }
+    Release::new(ResourceId::new("r").unwrap(), of)
 }
 
 pub(super) fn owner(grant: &Grant) -> Release {

@@ -187,22 +187,21 @@ impl Backend for Pluggable {
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
-        if release.aim.token().is_some() {
-            return Err(BackendError::Unsupported(
-                "a store in another process cannot compare the token before it unlocks".into(),
-            ));
-        }
         let lock_id = match &release.of {
             ReleaseOf::Attempt(attempt) => return self.undo(attempt, until).await,
             // The protocol has no way to name an attempt.
             ReleaseOf::Owner(lock_id) | ReleaseOf::Claim(lock_id, _) => Some(lock_id),
+            ReleaseOf::Token(..) => {
+                let why =
+                    "a store in another process cannot compare the token before it unlocks";
+                return Err(BackendError::Unsupported(why.into()));
+            }
             ReleaseOf::Anyone => None,
             // It may be sent again: no later grant has this ID.
             ReleaseOf::Id(id) => return self.end(&release.resource, *id, until).await,
         };
-        // The first try of a release sets a bound, which shows here that there was one.
-        // Another try could end a later grant.
-        if release.aim.bound().is_some() {
+        // The protocol has no way to name a grant either: another try could end a later one.
+        if release.target.fixed().is_some() {
             warn!(
                 resource = release.resource.as_str(),
                 "an unlock of unknown outcome is not sent again; \
@@ -210,7 +209,7 @@ impl Backend for Pluggable {
             );
             return Err(BackendError::NotHeld { held: false });
         }
-        release.aim.bound_or(1);
+        release.target.fix("sent");
         self.send_unlock(&release.resource, lock_id, until).await
     }
 

@@ -126,6 +126,10 @@ impl Backend for RedisBackend {
                 entry::check_lock_id(lock_id)?;
                 self.core.release_owned(release, lock_id, until).await
             }
+            ReleaseOf::Token(lock_id, token) => {
+                entry::check_lock_id(lock_id)?;
+                self.core.release_token(release, lock_id, *token, until).await
+            }
             ReleaseOf::Claim(lock_id, attempt) => {
                 entry::check_lock_id(lock_id)?;
                 self.core.end_claim(&release.resource, lock_id, *attempt, until).await

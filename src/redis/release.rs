@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use ::redis::Cmd;
-use leasehold_lock::{Attempt, AttemptId, BackendError, GrantId, LockId, Release, ResourceId};
+use leasehold_lock::{
+    Attempt, AttemptId, BackendError, FencingToken, GrantId, LockId, Release, ResourceId,
+};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
@@ -85,20 +87,30 @@ impl Core {
         lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        if let Some(token) = release.aim.token() {
-            // The dot excludes a lock without a token.
-            let aim = |_| format!("{}.", token.get());
-            return self.release(release, false, lock_id.as_str(), aim, until).await;
-        }
-        let now = || self.link.token_bound(&release.resource);
-        let called_before = release.aim.called_before(now());
+        let is_repeated = release.target.fixed().is_some();
         let aim = |again: bool| {
             // The bound is set at the first sending, because only then a connection, and
-            // with it a reading of the clock, is certain. If earlier calls sent nothing,
-            // it is the bound at the first call.
-            let bound = release.aim.bound_or(called_before.unwrap_or_else(now));
-            if again || called_before.is_some() { bound.to_string() } else { String::new() }
+            // with it a reading of the clock, is certain.
+            let bound = release.target.fixed().unwrap_or_else(|| {
+                let bound = self.link.token_bound(&release.resource).to_string();
+                release.target.fix(bound.clone());
+                bound.into()
+            });
+            if again || is_repeated { bound.into_string() } else { String::new() }
         };
+        self.release(release, false, lock_id.as_str(), aim, until).await
+    }
+
+    /// Ends the grant with a lock ID that has this token.
+    pub(super) async fn release_token(
+        &self,
+        release: &Release,
+        lock_id: &LockId,
+        token: FencingToken,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        // The dot excludes a lock without a token.
+        let aim = |_| format!("{}.", token.get());
         self.release(release, false, lock_id.as_str(), aim, until).await
     }
 
@@ -112,17 +124,15 @@ impl Core {
         release: &Release,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let is_first = release.aim.mark().is_none();
-        let called_before = release.aim.called_before(0).is_some();
-        let mark = match release.aim.mark() {
+        let fixed = release.target.fixed();
+        let is_first = fixed.is_none();
+        let mark = match fixed {
             Some(mark) => mark,
-            // The earlier calls sent nothing that could end a lock, so there is nothing to
-            // complete. A grant that is there now may be newer.
-            None if called_before => return Ok(()),
-            None => release.aim.mark_or(self.read_mark(&release.resource, until).await?),
+            None => self.read_mark(&release.resource, until).await?,
         };
+        release.target.fix(mark.clone());
         let aim =
-            |again: bool| if again || !is_first { mark.to_owned() } else { String::new() };
+            |again: bool| if again || !is_first { mark.to_string() } else { String::new() };
         self.release(release, true, "", aim, until).await
     }
 

@@ -174,6 +174,9 @@ impl Model {
         };
         let is_meant = |held: &mut Held| match &asked.of {
             ReleaseOf::Owner(lock_id) => held.by.lock_id == *lock_id,
+            ReleaseOf::Token(lock_id, token) => {
+                held.by.lock_id == *lock_id && held.token == token.get()
+            }
             ReleaseOf::Claim(lock_id, attempt) => {
                 held.by.lock_id == *lock_id && held.last() == *attempt
             }

@@ -171,6 +171,9 @@ impl Backend for Scripted {
         let renewing = script.in_flight.load(Ordering::SeqCst);
         script.renewing_at_unlock.fetch_add(renewing, Ordering::SeqCst);
         let fault = script.next_unlocks.lock().unwrap().pop_front();
+        if !matches!(fault, Some(Fault::Unreachable)) {
+            release.target.fix("sent");
+        }
         faulted(fault, self.inner.unlock(release, until)).await
     }
 

@@ -10,8 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use leasehold_lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
-    LockId, Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
+    Attempt, AttemptId, Backend, BackendError, Feature, FencingToken, Grant, GrantId, LockId,
+    Mode, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl,
     inspect::{GrantView, Inspect},
 };
 use leasehold_memory::Memory;
@@ -129,7 +129,7 @@ impl Broken {
                 let (resource, of) = (attempt.resource.clone(), ReleaseOf::Anyone);
                 tokio::spawn(async move {
                     sleep(ttl).await;
-                    let release = Release { resource, of, aim: Aim::default() };
+                    let release = Release::new(resource, of);
                     let _ = memory.unlock(&release, Instant::now()).await;
                 });
             }
@@ -300,7 +300,7 @@ impl Backend for Broken {
             ReleaseOf::Owner(_) => self.defect == Defect::UnlockIsIgnored,
             ReleaseOf::Anyone => self.defect == Defect::ForceIsIgnored,
             ReleaseOf::Attempt(_) => self.defect == Defect::CancelLeaks,
-            ReleaseOf::Id(_) | ReleaseOf::Claim(..) => false,
+            ReleaseOf::Id(_) | ReleaseOf::Claim(..) | ReleaseOf::Token(..) => false,
         };
         if ignored {
             return Ok(());
@@ -311,17 +311,13 @@ impl Backend for Broken {
             _ => false,
         };
         if is_any {
-            let anyone = Release {
-                resource: release.resource.clone(),
-                of: ReleaseOf::Anyone,
-                aim: Aim::default(),
-            };
+            let anyone = Release::new(release.resource.clone(), ReleaseOf::Anyone);
             return self.memory.unlock(&anyone, until).await;
         }
         self.neighbours.unlocked(&release.resource);
         if self.defect == Defect::SlashesAreMerged {
             let (resource, of) = (merged(&release.resource), release.of.clone());
-            let release = Release { resource, of, aim: Aim::default() };
+            let release = Release::new(resource, of);
             return self.memory.unlock(&release, until).await;
         }
         match self.memory.unlock(release, until).await {

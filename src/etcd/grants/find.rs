@@ -55,6 +55,8 @@ impl<'a> Held<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum By<'a> {
     LockId(&'a LockId),
+    /// Its lock ID and its token.
+    Token(&'a LockId, Revision),
     /// Its lock ID, and the attempt that was the last to get it.
     Claim(&'a LockId, AttemptId),
     /// Its public ID.
@@ -67,6 +69,7 @@ impl By<'_> {
     fn is(self, held: &Held<'_>) -> bool {
         match self {
             Self::LockId(lock_id) => held.name.lock_id == *lock_id,
+            Self::Token(lock_id, token) => held.name.lock_id == *lock_id && held.token == token,
             Self::Claim(lock_id, attempt) => {
                 held.name.lock_id == *lock_id && held.record.last_got_by(attempt)
             }
@@ -96,7 +99,7 @@ impl Etcd {
         until: Instant,
     ) -> Result<Found<'a>, Failure> {
         let lock_id = match by {
-            By::LockId(lock_id) | By::Claim(lock_id, _) => lock_id,
+            By::LockId(lock_id) | By::Token(lock_id, _) | By::Claim(lock_id, _) => lock_id,
             By::Id(id) => return Box::pin(self.find_by_id(resource, id, until)).await,
             By::Attempt(_, name) => {
                 let grant = self.named(resource, name, by, until).await?;

@@ -59,6 +59,9 @@ impl Grants {
     pub(crate) fn known(&self, resource: &ResourceId, by: By<'_>) -> Option<LocalGrant> {
         let (known, attempt) = match by {
             By::LockId(lock_id) => return self.named(resource, lock_id),
+            By::Token(lock_id, token) => {
+                return self.named(resource, lock_id).filter(|grant| grant.token == token);
+            }
             By::Claim(lock_id, attempt) => (self.named(resource, lock_id), attempt),
             By::Attempt(attempt, name) => {
                 let known = self.made().get(resource, name).cloned();

@@ -3,9 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::PutOptions;
-use leasehold_lock::{
-    Aim, Attempt, AttemptId, BackendError, FencingToken, LockId, Mode, Release, ReleaseOf,
-};
+use leasehold_lock::{Attempt, AttemptId, BackendError, FencingToken, LockId, Mode, ReleaseOf};
 
 use crate::{
     Case, cases,
@@ -151,8 +149,7 @@ async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only(versio
     mine.lock_id_given = true;
     for backend in [&a, &b] {
         mine.id = AttemptId::random();
-        let of = || leasehold_lock::ReleaseOf::Owner(mine.lock_id.clone());
-        let at = |token| Release { aim: Aim::at(token), ..release("r", of()) };
+        let at = |token| release("r", ReleaseOf::Token(mine.lock_id.clone(), token));
         let first = a.try_lock(&mine, until()).await.unwrap().token.unwrap();
         backend.unlock(&at(first), until()).await.unwrap();
         mine.id = AttemptId::random();

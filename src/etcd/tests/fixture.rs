@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use etcd_client::KeyValue;
 use futures_util::future::join_all;
 use leasehold_lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Clock, Context, Grant, LockId, Mode,
-    OpenError, Release, ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
+    Attempt, AttemptId, Backend, BackendError, Clock, Context, Grant, LockId, Mode, OpenError,
+    Release, ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
     properties::Properties,
 };
 use tokio::{
@@ -128,7 +128,7 @@ pub(crate) fn lock_as(
 }
 
 pub(crate) fn release(resource: &str, of: ReleaseOf) -> Release {
-    Release { resource: ResourceId::new(resource).unwrap(), of, aim: Aim::default() }
+    Release::new(ResourceId::new(resource).unwrap(), of)
 }
 
 pub(crate) async fn unlock(

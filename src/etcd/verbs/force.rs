@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use etcd_client::KeyValue;
 use futures_util::future::join_all;
-use leasehold_lock::{BackendError, LockId, Release, ResourceId};
+use leasehold_lock::{BackendError, LockId, Release, ResourceId, Target};
 use tokio::time::Instant;
 
 use crate::{
@@ -15,7 +15,7 @@ use crate::{
     grants::find::Held,
     keys::{GrantKeys, GrantName, SharedKeys},
     revision::Revision,
-    verbs::release::{Deletion, Releases, unread},
+    verbs::release::{Deletion, Releases},
 };
 
 /// Grants that a pass over a resource has tried to end, and did not end as far as is known.
@@ -40,16 +40,23 @@ impl Progress {
         self.ended || self.lost.is_some()
     }
 
-    /// Whether only grants may be ended that were made before the first call. Until anything
-    /// may have been ended, a grant that takes the place of one that was read is ended too:
-    /// otherwise nobody might have been ended although somebody held the resource throughout.
-    fn is_bound(&self) -> bool {
-        self.is_repeated || self.has_happened()
+    /// The newest token of the grants that may be ended, of which a page was read at
+    /// `revision`. Until anything may have been ended, a grant that takes the place of one that
+    /// was read is ended too: otherwise nobody might have been ended although somebody held the
+    /// resource throughout.
+    fn newest(&self, target: &Target, revision: Revision) -> Revision {
+        match Revision::fixed(target) {
+            Some(newest) if self.is_repeated || self.has_happened() => newest,
+            _ => {
+                revision.fix(target);
+                revision
+            }
+        }
     }
 
     /// The error of a release that has to stop here.
     fn error(&self, why: Arc<str>) -> BackendError {
-        match self.is_bound() {
+        match self.has_happened() {
             true => BackendError::Unknown(why),
             false => BackendError::Unavailable(why),
         }
@@ -63,7 +70,7 @@ impl Releases {
         release: &Release,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let is_repeated = release.aim.bound().is_some();
+        let is_repeated = release.target.fixed().is_some();
         let mut progress = Progress { is_repeated, ..Progress::default() };
         let mut left = Some(Left::new());
         while let Some(before) = left {
@@ -97,16 +104,15 @@ impl Releases {
             let page = match Box::pin(self.etcd.page(resource, from, until)).await {
                 Ok(page) => page,
                 Err(failure) => {
-                    return Err(unread(failure, progress.is_bound(), progress.lost.as_ref()));
+                    return Err(progress.error(Arc::clone(failure.why())));
                 }
             };
-            let bound = release.aim.bound_or(page.revision.0);
-            let is_bound = progress.is_bound();
+            let newest = progress.newest(&release.target, page.revision);
             let pairs = page.get.kvs();
             let (ended, spared): (Vec<_>, Vec<_>) = pairs
                 .iter()
                 .filter_map(|pair| self.deletion(resource, pair, until))
-                .partition(|deletion| !is_bound || deletion.token.0 <= bound);
+                .partition(|deletion| deletion.token <= newest);
             progress.spared |= !spared.is_empty();
             // Why a delete was certainly not carried out. Others of the page may have been.
             let mut refused = None;

@@ -7,7 +7,6 @@ use leasehold_lock::{BackendError, Release, ReleaseOf, ResourceId};
 use tokio::time::Instant;
 
 use crate::{
-    client::failure::Failure,
     commit::op::{Op, OpError},
     etcd::Etcd,
     grants::{find::By, local::Grants, local_grant::LocalGrant},
@@ -68,7 +67,11 @@ impl Releases {
         until: Instant,
     ) -> Result<(), BackendError> {
         let by = match &release.of {
-            ReleaseOf::Owner(lock_id) => By::LockId(lock_id),
+            ReleaseOf::Owner(lock_id) => match Revision::fixed(&release.target) {
+                Some(token) => By::Token(lock_id, token),
+                None => By::LockId(lock_id),
+            },
+            ReleaseOf::Token(lock_id, token) => By::Token(lock_id, Revision(token.get())),
             ReleaseOf::Claim(lock_id, attempt) => By::Claim(lock_id, *attempt),
             ReleaseOf::Id(id) => By::Id(*id),
             ReleaseOf::Anyone => return self.release_all(release, until).await,
@@ -96,13 +99,10 @@ impl Releases {
         let resource = &release.resource;
         let grant = self.grants.known(resource, by);
         let mode = grant.as_ref().map(|grant| grant.name.mode);
-        let meant = release.aim.token();
-        let is_meant = |token: Revision| meant.is_none_or(|meant| meant.get() == token.0);
-        let mut known = grant.filter(|grant| is_meant(grant.token)).map(|grant| {
+        let mut known = grant.map(|grant| {
             let keys = self.etcd.keys.grant(resource, &grant.name);
             Deletion::of_written(&keys, &grant, until)
         });
-        let is_repeated = release.aim.bound().is_some();
         // Why it is not known whether the last delete took place.
         let mut lost: Option<Arc<str>> = None;
         // The grant that was to be deleted last.
@@ -112,8 +112,10 @@ impl Releases {
                 Some(known) => known,
                 None => {
                     let found = Box::pin(self.etcd.find(resource, by, mode, until)).await;
-                    let found =
-                        found.map_err(|failure| unread(failure, is_repeated, lost.as_ref()))?;
+                    let found = found.map_err(|failure| match &lost {
+                        Some(why) => BackendError::Unknown(Arc::clone(why)),
+                        None => failure.unavailable(),
+                    })?;
                     // If a later read shows that a grant of this process has ended, by the
                     // delete, whose answer was lost, or by somebody else, it is forgotten.
                     // Otherwise its lease might live for a day. The lease of another process's
@@ -122,29 +124,18 @@ impl Releases {
                         && found.grant.as_ref().is_none_or(|held| held.token != token)
                     {
                         self.grants.forget(resource, &name, token);
-                    }
-                    match found.grant {
-                        Some(held) => {
-                            let name = Some(held.name);
-                            Deletion::of_read(&held.keys, name, &held.pair, until)
+                        // What the delete was sent for has ended.
+                        if lost.is_some() {
+                            return Ok(());
                         }
-                        // The delete whose answer was lost was aimed at an existing grant,
-                        // which has ended, as was asked for.
-                        None if lost.is_some() => return Ok(()),
-                        None => return Err(BackendError::NotHeld { held: found.is_held }),
                     }
+                    let held =
+                        found.grant.ok_or(BackendError::NotHeld { held: found.is_held })?;
+                    Deletion::of_read(&held.keys, Some(held.name), &held.pair, until)
                 }
             };
-            let bound = release.aim.bound_or(deletion.token.0);
-            // Whether an earlier call, or this one, may have ended the grant already.
-            let may_have_happened = is_repeated || lost.is_some();
-            let is_later = deletion.token.0 > bound && may_have_happened;
-            if is_later || !is_meant(deletion.token) {
-                return match lost {
-                    Some(_) => Ok(()),
-                    None => Err(BackendError::NotHeld { held: true }),
-                };
-            }
+            // A later call ends no other grant.
+            deletion.token.fix(&release.target);
             tried = deletion.name.clone().map(|name| (name, deletion.token));
             match self.etcd.committer.commit(deletion.op.clone()).await {
                 Ok(reply) if reply.succeeded => {
@@ -159,7 +150,7 @@ impl Releases {
                     }
                     lost = Some(why);
                 }
-                Err(error) if may_have_happened => {
+                Err(error) if lost.is_some() => {
                     return Err(BackendError::Unknown(error.why()));
                 }
                 Err(error) => return Err(BackendError::Unavailable(error.why())),
@@ -178,18 +169,5 @@ impl Releases {
                 self.grants.stock.revoke(deletion.lease);
             }
         }
-    }
-}
-
-/// The error of a release that could not read what is held.
-pub(super) fn unread(
-    failure: Failure,
-    may_have_happened: bool,
-    lost: Option<&Arc<str>>,
-) -> BackendError {
-    match lost {
-        Some(why) => BackendError::Unknown(Arc::clone(why)),
-        None if may_have_happened => BackendError::Unknown(Arc::clone(failure.why())),
-        None => failure.unavailable(),
     }
 }

@@ -1,7 +1,7 @@
 //! The port's promises when replies are lost.
 
 use leasehold_lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Context, LockId, Mode, Release, ReleaseOf,
+    Attempt, AttemptId, Backend, BackendError, Context, LockId, Mode, Release, ReleaseOf,
     ResourceId, Settings, Ttl, properties::Properties,
 };
 
@@ -28,7 +28,7 @@ pub(super) fn attempt(lock_id: &str) -> Arc<Attempt> {
 }
 
 pub(super) fn release(of: ReleaseOf) -> Release {
-    Release { resource: ResourceId::new("r").unwrap(), of, aim: Aim::default() }
+    Release::new(ResourceId::new("r").unwrap(), of)
 }
 
 pub(super) fn owner(lock_id: &str) -> Release {
@@ -107,7 +107,7 @@ async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
     let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
     let release = owner("me");
     // As after a first try whose request was lost.
-    release.aim.bound_or(grant.token.unwrap().get());
+    release.target.fix(grant.token.unwrap().get().to_string());
     backend.unlock(&release, in_time()).await.unwrap();
 }
 
@@ -168,7 +168,7 @@ async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only() {
     let server = RedisServer::start();
     let backend = backend(&server.address()).await;
     let mut connection = server.connect();
-    let at = |token| Release { aim: Aim::at(token), ..owner("me") };
+    let at = |token| release(ReleaseOf::Token(LockId::new("me").unwrap(), token));
     let first = backend.try_lock(&attempt("me"), in_time()).await.unwrap().token.unwrap();
     backend.unlock(&at(first), in_time()).await.unwrap();
     let second = backend.try_lock(&attempt("me"), in_time()).await.unwrap().token.unwrap();

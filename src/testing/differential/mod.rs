@@ -7,8 +7,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use fastrand::Rng;
 use leasehold_lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Feature, Grant, GrantId, Holder, LockId,
-    Mode, Release, ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
+    Attempt, AttemptId, Backend, BackendError, Feature, Grant, GrantId, Holder, LockId, Mode,
+    Release, ReleaseOf, Renewal, RequestId, ResourceId, Ttl,
 };
 use tokio::{
     task::JoinHandle,
@@ -185,7 +185,7 @@ impl Differential {
                 }
             };
             let of = ReleaseOf::Owner(granted.lock_id);
-            let release = Release { resource: probe.resource, of, aim: Aim::default() };
+            let release = Release::new(probe.resource, of);
             handle.unlock(&release, until()).await.unwrap();
             assert!(begun.elapsed() < SOON, "the writer never queues\n{:#?}", self.log);
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -214,7 +214,7 @@ impl Differential {
             8.. if !self.model.held(resource.as_str()).is_empty() => self.some_claim(&resource),
             _ => ReleaseOf::Owner(self.some_lock_id()),
         };
-        let release = Release { resource, of, aim: Aim::default() };
+        let release = Release::new(resource, of);
         let expected = self.model.unlock(&release, Instant::now()).map(drop);
         let got = handle.unlock(&release, until()).await;
         self.compare(&format!("unlock {} {:?}", release.resource, release.of), &got, &expected);
@@ -239,7 +239,7 @@ impl Differential {
             return;
         }
         let (resource, of) = (attempt.resource.clone(), ReleaseOf::Attempt(attempt));
-        let release = Release { resource, of, aim: Aim::default() };
+        let release = Release::new(resource, of);
         let expected = self.model.unlock(&release, Instant::now());
         let got = handle.unlock(&release, until()).await;
         self.log.push(format!("undo {}: {got:?}", release.resource));
@@ -260,8 +260,8 @@ impl Differential {
         let Waiting { attempt, handle, wait } = queue.remove(self.rng.usize(..queue.len()));
         wait.abort();
         let _ = wait.await;
-        let (of, aim) = (ReleaseOf::Attempt(Arc::clone(&attempt)), Aim::default());
-        let release = Release { resource: attempt.resource.clone(), of, aim };
+        let of = ReleaseOf::Attempt(Arc::clone(&attempt));
+        let release = Release::new(attempt.resource.clone(), of);
         // Whether there was an entry to remove differs between backends.
         let got = handle.unlock(&release, until()).await;
         self.log.push(format!("{:?} leave {resource}: {got:?}", attempt.mode));

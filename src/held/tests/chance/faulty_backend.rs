@@ -136,6 +136,7 @@ impl Backend for FaultyBackend {
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
         let number = number(release.resource.as_str());
         self.ledger.note(number, What::UnlockSent);
+        release.target.fix("sent");
         let happens = || {
             let result = now_or_never(self.memory.unlock(release, until));
             if result.is_ok() {

@@ -11,8 +11,8 @@ use std::{
 
 use async_trait::async_trait;
 use leasehold_lock::{
-    AcquireRequest, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, Granted,
-    LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
+    AcquireRequest, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, GrantId,
+    Granted, LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
     inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };
 use leasehold_memory::Memory;
@@ -27,6 +27,8 @@ pub enum Fault {
     Silent,
     /// The call never reaches the backend.
     Unreachable,
+    /// The same, after the backend has read for this long what the call means.
+    Unsent(Duration),
     /// The call takes effect at once, and its reply takes this long.
     ReplyDelayed(Duration),
     /// The call takes effect after this delay, and is then answered.
@@ -39,6 +41,8 @@ pub struct Script {
     renew: Mutex<VecDeque<Fault>>,
     unlock: Mutex<VecDeque<Fault>>,
     pub unlocks: AtomicUsize,
+    /// The grants that releases named.
+    pub known: Mutex<Vec<Option<GrantId>>>,
     unlocking: AtomicUsize,
     pub unlocking_max: AtomicUsize,
     /// How long each look at a resource takes.
@@ -114,6 +118,10 @@ impl Faulty {
         match fault {
             None => happens.await,
             Some(Fault::Unreachable) => Err(BackendError::Unavailable("cut off".into())),
+            Some(Fault::Unsent(delay)) => {
+                sleep(delay).await;
+                Err(BackendError::Unavailable("cut off".into()))
+            }
             Some(Fault::ReplyLost) => {
                 let _ = happens.await;
                 Err(BackendError::Unknown("the reply was lost".into()))
@@ -159,7 +167,11 @@ impl Backend for Faulty {
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
         self.script.unlocks.fetch_add(1, Ordering::Relaxed);
+        self.script.known.lock().unwrap().push(release.known);
         let fault = self.script.unlock.lock().unwrap().pop_front();
+        if !matches!(fault, Some(Fault::Unreachable | Fault::Unsent(_))) {
+            release.target.fix("sent");
+        }
         let unlocking = self.script.unlocking.fetch_add(1, Ordering::Relaxed) + 1;
         self.script.unlocking_max.fetch_max(unlocking, Ordering::Relaxed);
         let result = self.faulted(fault, until, self.memory.unlock(release, until)).await;

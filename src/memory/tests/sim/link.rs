@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use leasehold_lock::{
-    Aim, Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
+    Attempt, Backend, BackendError, Feature, Grant, Release, Renewal, Renewed,
 };
 use tokio::{
     sync::oneshot,
@@ -184,23 +184,18 @@ impl Backend for Link {
     }
 
     async fn unlock(&self, release: &Release, until: Instant) -> Result<(), BackendError> {
-        // The port lends the release; the message needs a copy with its aim.
-        let sent = Release {
-            resource: release.resource.clone(),
-            of: release.of.clone(),
-            aim: Aim::default(),
-        };
-        if let Some(bound) = release.aim.bound() {
-            sent.aim.bound_or(bound);
+        // The port lends the release; the message needs a copy with its target.
+        let sent = Arc::new(Release::new(release.resource.clone(), release.of.clone()));
+        if let Some(target) = release.target.fixed() {
+            sent.target.fix(target);
         }
-        let sent = Arc::new(sent);
-        let mut aimed = Aimed { release, sent: Arc::clone(&sent), server: Some(&self.server) };
+        let mut fixes = Fixes { release, sent: Arc::clone(&sent), server: Some(&self.server) };
         let happens = move |server: Arc<Server>| -> BoxFuture<'static, _> {
             Box::pin(async move { Some(server.unlock(&sent)) })
         };
         let result = self.call(until, SILENCE, happens).await;
         if matches!(result, Err(BackendError::Unavailable(_))) {
-            aimed.server = None;
+            fixes.server = None;
         }
         result.map(drop)
     }
@@ -214,18 +209,18 @@ impl Backend for Link {
 
 /// Once a release may have been sent, it must not end a grant that is made
 /// later, neither by a late message nor by the next try.
-struct Aimed<'a> {
+struct Fixes<'a> {
     release: &'a Release,
     sent: Arc<Release>,
     server: Option<&'a Server>,
 }
 
-impl Drop for Aimed<'_> {
+impl Drop for Fixes<'_> {
     fn drop(&mut self) {
         let Some(server) = self.server else { return };
-        server.aim(&self.sent);
-        if let Some(bound) = self.sent.aim.bound() {
-            self.release.aim.bound_or(bound);
+        server.fix(&self.sent);
+        if let Some(target) = self.sent.target.fixed() {
+            self.release.target.fix(target);
         }
     }
 }

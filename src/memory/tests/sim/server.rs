@@ -13,7 +13,7 @@ use std::{
 
 use futures_util::{FutureExt as _, future::BoxFuture, task::AtomicWaker};
 use leasehold_lock::{
-    Aim, Attempt, AttemptId, Backend, BackendError, Grant, LockId, Release, ReleaseOf, Renewal,
+    Attempt, AttemptId, Backend, BackendError, Grant, LockId, Release, ReleaseOf, Renewal,
     Renewed,
 };
 use tokio::time::Instant;
@@ -188,18 +188,18 @@ impl Server {
         let now = Instant::now();
         self.pass(now);
         let by = match &release.of {
-            ReleaseOf::Owner(_) | ReleaseOf::Claim(..) => End::Owner,
+            ReleaseOf::Owner(_) | ReleaseOf::Token(..) | ReleaseOf::Claim(..) => End::Owner,
             ReleaseOf::Anyone | ReleaseOf::Id(_) => End::Force,
             ReleaseOf::Attempt(attempt) => {
-                self.aim(release);
                 self.end_wait(attempt.id);
                 return self.end(release, End::Undo, now);
             }
         };
-        let Some(bound) = release.aim.bound() else {
-            self.aim(release);
+        let Some(bound) = release.target.fixed() else {
+            self.fix(release);
             return self.end(release, by, now);
         };
+        let bound = bound.parse().unwrap();
         let (meant, newer) = self.meant(release, bound);
         if newer.is_empty() {
             return self.end(release, by, now);
@@ -207,7 +207,7 @@ impl Server {
         let mut ended = Err(BackendError::NotHeld { held: true });
         for lock_id in meant {
             let (resource, of) = (release.resource.clone(), ReleaseOf::Owner(lock_id));
-            ended = self.end(&Release { resource, of, aim: Aim::default() }, by, now);
+            ended = self.end(&Release::new(resource, of), by, now);
         }
         ended
     }
@@ -227,9 +227,11 @@ impl Server {
         (lock_ids(meant), lock_ids(newer))
     }
 
-    /// Aims a release at the newest grant that it can be meant for.
-    pub fn aim(&self, release: &Release) {
-        release.aim.bound_or(self.shadow().model.last_token());
+    /// Fixes the newest grant that a release can be meant for.
+    pub fn fix(&self, release: &Release) {
+        if release.target.fixed().is_none() {
+            release.target.fix(self.shadow().model.last_token().to_string());
+        }
     }
 
     /// Deletes a lock without the protocol, as an operator may.

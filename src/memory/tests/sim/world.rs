@@ -7,7 +7,7 @@ use std::{
 
 use fastrand::Rng;
 use leasehold_lock::{
-    Aim, Backend, Clock, Context, Release, ReleaseOf, ResourceId, Settings, Store,
+    Backend, Clock, Context, Release, ReleaseOf, ResourceId, Settings, Store,
 };
 use leasehold_memory::Memory;
 use tokio::{
@@ -210,8 +210,7 @@ impl World {
             1 => {
                 let resource = format!("r{}", self.rng.u8(..self.plan.resources));
                 let resource = ResourceId::new(&resource).unwrap();
-                let aim = Aim::default();
-                self.server.operate(&Release { resource, of: ReleaseOf::Anyone, aim });
+                self.server.operate(&Release::new(resource, ReleaseOf::Anyone));
             }
             killed_or_drained => {
                 let mut running = processes.running.lock().unwrap();
