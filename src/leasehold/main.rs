@@ -20,6 +20,7 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 const EXIT_CONFIGURATION: u8 = 64;
 
 fn main() -> ExitCode {
+    leasehold_lock::count_suspensions();
     let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => {

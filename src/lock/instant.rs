@@ -3,13 +3,13 @@
 //! tokio's clock stands still during a suspension, and grants expire meanwhile. So whatever
 //! decides whether a grant is still good uses the [`Instant`] of this module: the ends of
 //! TTLs, safe deadlines, and what they count from. The deadlines of calls use tokio's.
+//!
+//! A program calls [`count_suspensions`] first. Tests do not, so that an [`Instant`] follows
+//! tokio's clock, which they can pause.
 
 use std::{
     ops::{Add, AddAssign, Sub},
-    sync::{
-        OnceLock,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -21,14 +21,11 @@ use tokio::time;
 const COUNTS_SUSPENSIONS: ClockId = ClockId::Monotonic;
 #[cfg(target_os = "linux")]
 const COUNTS_SUSPENSIONS: ClockId = ClockId::Boottime;
-/// A shorter suspension is not noticed. Drift allowances cover it.
-const SUSPENSION_MIN_US: u64 = 10_000;
 /// How often [`sleep_until`] looks at the clock, because timers do not fire earlier after a
 /// suspension.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A moment of a monotonic clock that counts suspensions of the machine. Tests can pause it
-/// as they pause tokio's.
+/// A moment of a monotonic clock that counts suspensions of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(time::Instant);
 
@@ -36,9 +33,15 @@ impl Instant {
     /// The present moment.
     #[must_use]
     pub fn now() -> Self {
-        // In this order: a suspension in between must not make the result too early.
-        let running = time::Instant::now();
-        Self(running + suspended())
+        let now = match START.get() {
+            Some((start, start_since_boot)) => {
+                *start + since_boot().saturating_sub(*start_since_boot)
+            }
+            None => time::Instant::now(),
+        };
+        #[cfg(any(test, feature = "test-util"))]
+        let now = now + SUSPENDED.get();
+        Self(now)
     }
 
     /// The time since then.
@@ -112,34 +115,12 @@ pub async fn sleep_until(deadline: Instant) {
     }
 }
 
-/// For how long the machine has been suspended in the life of this process, as far as
-/// noticed. It never shrinks.
-#[allow(clippy::disallowed_types, reason = "tokio's clock can be paused, and this one cannot")]
-fn suspended() -> Duration {
-    use std::time::Instant;
+/// A moment on tokio's clock, and on the one that counts suspensions.
+static START: OnceLock<(time::Instant, Duration)> = OnceLock::new();
 
-    /// A moment on the clock that tokio uses, and on the one that counts suspensions.
-    static START: OnceLock<(Instant, Duration)> = OnceLock::new();
-    /// In microseconds.
-    static NOTICED: AtomicU64 = AtomicU64::new(0);
-
-    let (start, start_since_boot) = START.get_or_init(|| {
-        let looks = (0..10).map(|_| (Instant::now(), since_boot()));
-        // The two clocks are not read at once; in this look they nearly were.
-        let nearest = looks.min_by_key(|(start, _)| start.elapsed());
-        nearest.unwrap_or_else(|| (Instant::now(), since_boot()))
-    });
-    let all = since_boot().saturating_sub(*start_since_boot);
-    let suspended = all.saturating_sub(start.elapsed());
-    let suspended_us = u64::try_from(suspended.as_micros()).unwrap_or(u64::MAX);
-    let mut noticed_us = NOTICED.load(Ordering::Relaxed);
-    if suspended_us >= noticed_us.saturating_add(SUSPENSION_MIN_US) {
-        noticed_us = NOTICED.fetch_max(suspended_us, Ordering::Relaxed).max(suspended_us);
-    }
-    let noticed = Duration::from_micros(noticed_us);
-    #[cfg(any(test, feature = "test-util"))]
-    let noticed = noticed + SUSPENDED.get();
-    noticed
+/// Lets [`Instant`] count suspensions from now on, whether tokio's clock is paused or not.
+pub fn count_suspensions() {
+    START.get_or_init(|| (time::Instant::now(), since_boot()));
 }
 
 /// The time since the machine was started, suspensions included.

@@ -45,7 +45,7 @@ pub use granted::Granted;
 pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId, check_text};
 #[cfg(any(test, feature = "test-util"))]
 pub use instant::suspend;
-pub use instant::{Instant, sleep_until};
+pub use instant::{Instant, count_suspensions, sleep_until};
 pub use kind::{Connect, Context, Kind, Kinds, OpenError};
 pub use receipt::Receipt;
 pub use release::{Release, ReleaseOf, Target};
