@@ -87,13 +87,12 @@ impl Store {
     /// Acquires a resource that is free and that nobody waits for.
     pub async fn try_lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
-        let (arrived, mut attempt) = (request.arrived, self.admit(request)?);
+        let (arrived, mut attempt) = (request.arrived, Arc::new(self.admit(request)?));
         loop {
-            let shared = Arc::new(attempt.clone());
-            let pending = self.0.guard(&shared);
+            let pending = self.0.guard(&attempt);
             let until = self.0.until();
-            let result = bounded(until, self.0.backend.try_lock(&shared, until)).await;
-            let granted = self.0.conclude(&shared, pending, result)?;
+            let result = bounded(until, self.0.backend.try_lock(&attempt, until)).await;
+            let granted = self.0.conclude(&attempt, pending, result)?;
             if let Some(granted) = self.unless_ending(&mut attempt, granted, None).await? {
                 return Ok(granted.waited_since(arrived));
             }
@@ -106,9 +105,9 @@ impl Store {
         let _call = self.0.calls.token();
         let arrived = request.arrived;
         let (given_up, answer_by) = limits(&request);
-        let mut attempt = self.admit(request)?;
+        let mut attempt = Arc::new(self.admit(request)?);
         loop {
-            let shared = Arc::new(attempt.clone());
+            let shared = Arc::clone(&attempt);
             let granted = match attempt.request_id.clone() {
                 None => self.0.wait(shared, wait_deadline(given_up), answer_by).await,
                 Some(id) => self.wait_with_others(id, shared, given_up, answer_by).await,
@@ -123,14 +122,17 @@ impl Store {
     /// until it has ended, which must be before `given_up`, and makes `attempt` another one.
     async fn unless_ending(
         &self,
-        attempt: &mut Attempt,
+        attempt: &mut Arc<Attempt>,
         granted: Granted,
         given_up: Option<Instant>,
     ) -> Result<Option<Granted>, LockError> {
+        if attempt.request_id.is_none() {
+            return Ok(Some(granted));
+        }
         let registry = self.0.settler.registry();
         let lock = (attempt.resource.clone(), granted.lock_id.clone());
         let id = granted.id;
-        if attempt.request_id.is_none() || !registry.is_ending(&lock, id) {
+        if !registry.is_ending(&lock, id) {
             return Ok(Some(granted));
         }
         drop(granted);
@@ -140,7 +142,7 @@ impl Store {
                 "the grant of this request_id is being released, and that is not confirmed";
             LockError::OutcomeUnknown(why.into())
         })?;
-        attempt.id = AttemptId::random();
+        Arc::make_mut(attempt).id = AttemptId::random();
         Ok(None)
     }
 
