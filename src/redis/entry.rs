@@ -120,9 +120,17 @@ pub(super) fn check_lock_id(lock_id: &LockId) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The request ID, empty if absent.
-pub(crate) fn request_id(attempt: &Attempt) -> &str {
-    attempt.request_id.as_ref().map_or("", |id| id.as_str())
+/// The prefix of the request ID in the record of a grant whose lock ID is published.
+pub(super) const PUBLISHED: &str = "redis-front:";
+
+/// The request ID as it is stored, empty if absent.
+pub(crate) fn request_id(attempt: &Attempt) -> String {
+    let given = attempt.request_id.as_ref().map(|id| id.as_str());
+    match (attempt.published, given) {
+        (false, given) => given.unwrap_or_default().to_owned(),
+        (true, Some(given)) => format!("{PUBLISHED}{given}"),
+        (true, None) => format!("{PUBLISHED}{}", attempt.id),
+    }
 }
 
 /// The key of the counter for the tokens of this resource.
@@ -156,10 +164,20 @@ mod tests {
             lock_id: LockId::new(lock).unwrap(),
             lock_id_given: true,
             request_id: RequestId::new(request).unwrap(),
+            published: false,
             mode: Mode::Exclusive,
             holder: Holder::new(holder).unwrap(),
             ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
         }
+    }
+
+    /// A request ID in the record finds the grant again.
+    #[test]
+    fn attempts_that_publish_one_lock_id_have_request_ids_of_their_own() {
+        let published = || Attempt { published: true, ..attempt("value", "", "") };
+        let (one, other) = (request_id(&published()), request_id(&published()));
+        assert!(one.starts_with(PUBLISHED) && one != other, "{one}");
+        assert_eq!(request_id(&attempt("value", "q", "")), "q");
     }
 
     proptest! {

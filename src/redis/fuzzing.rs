@@ -63,7 +63,7 @@ fn texts(attempt: &Attempt) -> (u64, String, String, String) {
     (
         attempt.ttl.as_ms(),
         attempt.lock_id.as_str().to_owned(),
-        entry::request_id(attempt).to_owned(),
+        entry::request_id(attempt),
         attempt.holder.as_ref().map_or("", |holder| holder.as_str()).to_owned(),
     )
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use ::redis::{Value, from_redis_value};
-use leasehold_lock::{LockId, Mode, RequestId, inspect::GrantView};
+use leasehold_lock::{LockId, Mode, inspect::GrantView};
 
 use super::{
     super::{
-        entry::Rest,
+        entry::{self, Rest},
         reply::{grant_view, read_since},
     },
     cursors::After,
@@ -51,7 +51,7 @@ fn read_exclusive(value: &[u8], record: Value, left_ms: Value) -> Option<Seen> {
     let own = record.as_deref().and_then(Rest::of_record);
     let own = own.filter(|(_, rest)| !value.is_empty() && rest.lock_id == value);
     let is_published =
-        own.is_some_and(|(_, rest)| rest.request_id.starts_with(RequestId::PUBLISHING));
+        own.is_some_and(|(_, rest)| rest.request_id.starts_with(entry::PUBLISHED));
     let published = if is_published { LockId::new(value).ok() } else { None };
     let grant = own.map_or_else(
         || GrantView { remaining, foreign: true, ..GrantView::unknown(Mode::Exclusive) },
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_request_that_publishes_shows_the_lock_id() {
-        let seen = exclusive("my", record("x", RequestId::PUBLISHING));
+        let seen = exclusive("my", record("x", entry::PUBLISHED));
         assert_eq!(seen.published, LockId::new("my").ok());
     }
 
