@@ -33,7 +33,6 @@ pub(crate) fn acquire(
         deadline,
         answer_by: None,
         wait_end: None,
-        published: false,
     })
 }
 

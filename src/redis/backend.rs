@@ -1,4 +1,4 @@
-//! The backend: each operation as a script.
+//! The backend: each operation as a function of the library.
 
 use std::{sync::Arc, time::Duration};
 
@@ -15,11 +15,11 @@ use tokio_util::{
 };
 
 use super::{
-    core::{Core, FIRST_LOOK, unexpected},
+    core::{Core, FIRST_LOOK, out_of_memory, unexpected},
     entry,
+    library::Verb,
     link::Link,
     reply::{Look, Reply},
-    scripts::SCRIPTS,
     session::Session,
     waiters::Waiters,
 };
@@ -77,12 +77,14 @@ impl Backend for RedisBackend {
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         entry::check_lock_id(&attempt.lock_id)?;
-        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
-        let rest = entry::rest(attempt);
-        let arguments =
-            |request: &mut Cmd, _| self.core.acquire_arguments(request, attempt, &rest);
-        let answer = self.core.link.run(&SCRIPTS.try_lock, &keys, arguments, until).await?;
+        let terms = entry::terms(attempt);
+        let arguments = |request: &mut Cmd, _| {
+            self.core.acquire_arguments(request, attempt, &terms);
+        };
+        let answer = self.core.acquire(Verb::Try, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {
+            // It is out of memory, and the attempt has no grant.
+            Reply::Gone => Err(out_of_memory()),
             Reply::Held { by, look } => {
                 if let Some(look) = look {
                     let left = match look {
@@ -108,8 +110,8 @@ impl Backend for RedisBackend {
         let arguments = |request: &mut Cmd, _| {
             request.arg(renewal.lock_id.as_str()).arg(renewal.ttl.as_ms());
         };
-        let keys = [renewal.resource.as_str()];
-        let answer = self.core.link.run(&SCRIPTS.renew, &keys, arguments, until).await?;
+        let resource = &renewal.resource;
+        let answer = self.core.link.run(Verb::Renew, resource, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Renewed { id } => {
                 Ok(Renewed { id, ttl: renewal.ttl.duration(), since: answer.since })
@@ -128,7 +130,7 @@ impl Backend for RedisBackend {
             }
             ReleaseOf::Token(lock_id, token) => {
                 entry::check_lock_id(lock_id)?;
-                self.core.release_token(release, lock_id, *token, until).await
+                self.core.release_token(&release.resource, lock_id, *token, until).await
             }
             ReleaseOf::Claim(lock_id, attempt) => {
                 entry::check_lock_id(lock_id)?;

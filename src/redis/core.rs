@@ -8,14 +8,19 @@ use std::{
 
 use ::redis::{Client, Cmd};
 use leasehold_lock::{
-    self as lock, Attempt, BackendError, FencingToken, Grant, GrantId, LockId, ResourceId,
-    Settings, WaiterBudget, WaiterSlot,
+    self as lock, Attempt, BackendError, FencingToken, Grant, GrantId, LockId, Mode,
+    ResourceId, Settings, WaiterBudget, WaiterSlot,
 };
 use parking_lot::Mutex;
 use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 
-use super::{entry, link::Link, reply::Reply, waiters::Waiters};
+use super::{
+    library::Verb,
+    link::{Answer, Link},
+    reply::Reply,
+    waiters::Waiters,
+};
 
 /// How soon the first waiter of a resource looks at it: a client without leasehold may
 /// hold it.
@@ -62,17 +67,28 @@ impl Core {
         }
     }
 
-    /// Adds the first arguments of every acquiring script.
-    pub(super) fn acquire_arguments(&self, request: &mut Cmd, attempt: &Attempt, rest: &str) {
+    /// Adds the first arguments of every verb that acquires.
+    pub(super) fn acquire_arguments(&self, request: &mut Cmd, attempt: &Attempt, terms: &str) {
         request
             .arg(attempt.lock_id.as_str())
             .arg(attempt.ttl.as_ms())
-            .arg(rest)
             .arg(attempt.id.to_string())
-            .arg(entry::request_id(attempt))
-            .arg(u8::from(attempt.lock_id_given))
-            .arg(entry::mode(attempt));
+            .arg(terms);
         self.handover_arguments(request);
+    }
+
+    /// Calls a verb that acquires.
+    pub(super) async fn acquire(
+        &self,
+        verb: Verb,
+        attempt: &Attempt,
+        arguments: impl Fn(&mut Cmd, bool),
+        until: Instant,
+    ) -> Result<Answer, BackendError> {
+        if attempt.mode == Mode::Shared {
+            self.link.expect_readers(&attempt.resource);
+        }
+        self.link.run(verb, &attempt.resource, arguments, until).await
     }
 
     /// Adds the arguments for a hand-over.
@@ -88,17 +104,15 @@ impl Core {
         reply: Reply,
         since: lock::Instant,
     ) -> Result<Grant, BackendError> {
-        let grant = |token: FencingToken, lock_id: Option<LockId>, found: Option<GrantId>| {
-            self.link.saw(&attempt.resource, token);
-            Grant {
+        let grant =
+            |token: FencingToken, lock_id: Option<LockId>, found: Option<GrantId>| Grant {
                 id: Some(found.unwrap_or_else(|| attempt.id.into())),
                 lock_id: lock_id.unwrap_or_else(|| attempt.lock_id.clone()),
                 token: Some(token),
                 ttl: attempt.ttl.duration(),
                 since,
                 created: found.is_none(),
-            }
-        };
+            };
         self.handed_over(&attempt.resource, reply.handed());
         match reply {
             Reply::Made { token, lock_id, .. } => Ok(grant(token, lock_id, None)),
@@ -114,6 +128,13 @@ impl Core {
 }
 
 pub(super) fn unexpected(reply: &Reply) -> BackendError {
-    debug!(?reply, "unexpected reply of a script");
-    BackendError::Unknown("the server gave an answer that this script does not have".into())
+    debug!(?reply, "unexpected reply of a function");
+    BackendError::Unknown("the server gave an answer that this function does not have".into())
+}
+
+/// The error of an acquisition that the server refused for want of memory.
+pub(super) fn out_of_memory() -> BackendError {
+    BackendError::Unavailable(
+        "Redis answered OOM: it has no memory for another grant or place (maxmemory)".into(),
+    )
 }

@@ -1,48 +1,47 @@
-//! The format of grants and of places in a queue.
+//! The format of grants and of places in a queue: see `library/format.lua`.
 //!
-//! A place in a queue is the process and the rest below. The record of a grant is its token,
-//! a colon, and the same rest. A hand-over that is not confirmed yet is the value
-//! of the resource's key: the byte 0x01, the process, a colon, and the rest. Scripts can
-//! copy the rest without parsing it. While the resource is shared, the hand-overs are the
-//! members of a sorted set, and the value of the key is the byte 0x01, an `s` and random
-//! hexadecimal digits.
-//!
-//! ```text
-//! process = 32 hexadecimal digits
-//! rest = ttl_ms ':' attempt, claimed ':' mode ':' given ':' bytes of lock ID ':'
-//!        bytes of request ID ':' lock ID, request ID, holder
-//! claimed = nothing, or in the record of a grant that a replay has found '!' attempt
-//! ```
-//!
-//! The attempt is the public ID of the grant, too.
+//! A hand-over that is not confirmed yet is the value of the resource's key: the byte 0x01
+//! and the place. While the resource is shared, the hand-overs are the members of a sorted
+//! set, and the value of the key is the byte 0x01, an `s` and random hexadecimal digits.
 
-use leasehold_lock::{Attempt, BackendError, LockId, Mode, ResourceId, Violation};
+use leasehold_lock::{Attempt, BackendError, LockId, Mode, Violation};
 
-/// How many token counters there are. It does not depend on the number of resources.
-pub(crate) const COUNTERS: u32 = 1024;
+use super::library::VERSION;
 
-/// The record of a grant of this attempt, without its token.
-pub(crate) fn rest(attempt: &Attempt) -> String {
+/// The terms of this attempt.
+pub(crate) fn terms(attempt: &Attempt) -> String {
     let lock_id = attempt.lock_id.as_str();
     let request_id = request_id(attempt);
     let holder = attempt.holder.as_ref().map_or("", |holder| holder.as_str());
     format!(
-        "{}:{}:{}:{}:{}:{}:{lock_id}{request_id}{holder}",
-        attempt.ttl.as_ms(),
-        attempt.id,
+        "{}:{VERSION}:{}:{}{}:{}:{}:{lock_id}{request_id}{holder}",
         mode(attempt),
+        attempt.ttl.as_ms(),
         u8::from(attempt.lock_id_given),
+        u8::from(is_published(attempt)),
         lock_id.len(),
         request_id.len(),
     )
 }
 
-/// A rest that was read.
+fn is_published(attempt: &Attempt) -> bool {
+    request_id(attempt).starts_with(leasehold_lock::RequestId::PUBLISHING)
+}
+
+/// The record of a grant that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rest<'a> {
-    /// The attempt, without the mark of a replay.
-    pub(super) attempt: &'a str,
+pub(crate) struct Record<'a> {
+    pub(super) token: &'a str,
+    /// The attempt that made the grant.
+    pub(super) id: &'a str,
+    pub(super) terms: Terms<'a>,
+}
+
+/// Terms that were read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms<'a> {
     pub(super) mode: &'a str,
+    pub(super) is_published: bool,
     pub(super) lock_id: &'a str,
     /// Empty if absent.
     pub(super) request_id: &'a str,
@@ -50,40 +49,42 @@ pub(crate) struct Rest<'a> {
     pub(super) holder: &'a str,
 }
 
-impl<'a> Rest<'a> {
-    /// As strict as `read_rest` in `scripts/grant.lua`: both agree on what is foreign.
-    fn read(rest: &'a str) -> Option<Self> {
-        let mut parts = rest.splitn(7, ':');
-        let (ttl, attempt, mode) = (parts.next()?, parts.next()?, parts.next()?);
-        let (attempt, by) = attempt.split_once('!').unwrap_or((attempt, "0"));
-        let (given, locks, requests) = (parts.next()?, parts.next()?, parts.next()?);
-        let are_numbers = [ttl, given, locks, requests].into_iter().all(is_number);
-        let is_letter =
-            |text: &str| text.len() == 1 && text.bytes().all(|c| c.is_ascii_alphabetic());
-        if !are_numbers
-            || given.len() != 1
-            || !is_hex(attempt)
-            || !is_hex(by)
-            || !is_letter(mode)
-        {
+impl<'a> Terms<'a> {
+    /// As strict as `format.terms`: both agree on what is foreign.
+    fn read(terms: &'a str) -> Option<Self> {
+        let mut parts = terms.splitn(7, ':');
+        let (mode, version, ttl) = (parts.next()?, parts.next()?, parts.next()?);
+        let (flags, locks, requests) = (parts.next()?, parts.next()?, parts.next()?);
+        let is_letter = mode.len() == 1 && mode.bytes().all(|c| c.is_ascii_alphabetic());
+        let are_numbers = [ttl, flags, locks, requests].into_iter().all(is_number);
+        if !is_letter || !are_numbers || flags.len() != 2 || version != VERSION.to_string() {
             return None;
         }
         let (lock_id, text) = parts.next()?.split_at_checked(locks.parse().ok()?)?;
         let (request_id, holder) = text.split_at_checked(requests.parse().ok()?)?;
-        Some(Self { attempt, mode, lock_id, request_id, holder })
-    }
-
-    /// Reads the record of a grant, with its token before the rest.
-    pub(super) fn of_record(record: &'a str) -> Option<(&'a str, Self)> {
-        let (token, rest) = record.split_once(':')?;
-        let rest = Self::read(rest)?;
-        is_number(token).then_some((token, rest))
+        Some(Self { mode, is_published: flags.ends_with('1'), lock_id, request_id, holder })
     }
 
     /// Reads the value that a resource's key has while its grant is handed over.
     pub(super) fn of_hand_over(value: &'a str) -> Option<Self> {
-        let (process, rest) = value.strip_prefix('\x01')?.split_once(':')?;
-        Self::read(rest).filter(|_| is_hex(process))
+        let mut parts = value.strip_prefix('\x01')?.splitn(3, ':');
+        let (process, attempt) = (parts.next()?, parts.next()?);
+        if !is_hex(process) || !is_hex(attempt) {
+            return None;
+        }
+        Self::read(parts.next()?)
+    }
+}
+
+impl<'a> Record<'a> {
+    /// Reads the record of a grant. `None` for that of a newer version, too.
+    pub(super) fn read(record: &'a str) -> Option<Self> {
+        let mut parts = record.splitn(4, ':');
+        let (token, id, last) = (parts.next()?, parts.next()?, parts.next()?);
+        if !is_number(token) || !is_hex(id) || !is_hex(last) {
+            return None;
+        }
+        Some(Self { token, id, terms: Terms::read(parts.next()?)? })
     }
 }
 
@@ -97,10 +98,10 @@ fn is_hex(text: &str) -> bool {
 
 /// The attempt's place in a queue.
 pub(super) fn place(process: &str, attempt: &Attempt) -> String {
-    format!("{process}{}", rest(attempt))
+    format!("{process}:{}:{}", attempt.id, terms(attempt))
 }
 
-/// The mode's letter in a record and in the arguments of scripts.
+/// The mode's letter in terms.
 pub(super) fn mode(attempt: &Attempt) -> &'static str {
     match attempt.mode {
         Mode::Exclusive => "x",
@@ -120,38 +121,14 @@ pub(super) fn check_lock_id(lock_id: &LockId) -> Result<(), BackendError> {
     Ok(())
 }
 
-/// The prefix of the request ID in the record of a grant whose lock ID is published.
-pub(super) const PUBLISHED: &str = "redis-front:";
-
-/// The request ID as it is stored, empty if absent.
-pub(crate) fn request_id(attempt: &Attempt) -> String {
-    let given = attempt.request_id.as_ref().map(|id| id.as_str());
-    match (attempt.published, given) {
-        (false, given) => given.unwrap_or_default().to_owned(),
-        (true, Some(given)) => format!("{PUBLISHED}{given}"),
-        (true, None) => format!("{PUBLISHED}{}", attempt.id),
-    }
-}
-
-/// The key of the counter for the tokens of this resource.
-pub(super) fn counter_key(resource: &ResourceId) -> String {
-    format!("\x01c{}", counter(resource))
-}
-
-/// The number of the counter for the tokens of this resource, by FNV-1a: the same in every
-/// process and version.
-pub(crate) fn counter(resource: &ResourceId) -> u32 {
-    fnv(resource.as_str()) % COUNTERS
-}
-
-fn fnv(text: &str) -> u32 {
-    text.bytes()
-        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+/// The request ID, empty if absent.
+pub(crate) fn request_id(attempt: &Attempt) -> &str {
+    attempt.request_id.as_ref().map_or("", |id| id.as_str())
 }
 
 #[cfg(test)]
 mod tests {
-    use leasehold_lock::{AttemptId, Holder, LockId, RequestId, Ttl};
+    use leasehold_lock::{AttemptId, Holder, LockId, RequestId, ResourceId, Ttl};
     use proptest::prelude::*;
 
     use super::*;
@@ -164,20 +141,10 @@ mod tests {
             lock_id: LockId::new(lock).unwrap(),
             lock_id_given: true,
             request_id: RequestId::new(request).unwrap(),
-            published: false,
             mode: Mode::Exclusive,
             holder: Holder::new(holder).unwrap(),
             ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
         }
-    }
-
-    /// A request ID in the record finds the grant again.
-    #[test]
-    fn attempts_that_publish_one_lock_id_have_request_ids_of_their_own() {
-        let published = || Attempt { published: true, ..attempt("value", "", "") };
-        let (one, other) = (request_id(&published()), request_id(&published()));
-        assert!(one.starts_with(PUBLISHED) && one != other, "{one}");
-        assert_eq!(request_id(&attempt("value", "q", "")), "q");
     }
 
     proptest! {
@@ -187,63 +154,50 @@ mod tests {
             lock in "[:a-zé]{1,20}", request in "[:a-zé]{0,20}", holder in "[:a-zé]{0,20}",
         ) {
             let attempt = attempt(&lock, &request, &holder);
-            let (written, id) = (rest(&attempt), attempt.id.to_string());
-            let expected = Rest {
-                attempt: &id,
+            let (written, id) = (terms(&attempt), attempt.id.to_string());
+            let expected = Terms {
                 mode: "x",
+                is_published: false,
                 lock_id: &lock,
                 request_id: &request,
                 holder: &holder,
             };
-            let record = format!("7:{written}");
-            prop_assert_eq!(Rest::of_record(&record), Some(("7", expected)));
-            let claimed = format!("7:{}", written.replacen(&id, &format!("{id}!c1a"), 1));
-            prop_assert_eq!(Rest::of_record(&claimed), Some(("7", expected)));
-            let value = format!("\x01{}:{written}", "5e".repeat(16));
-            prop_assert_eq!(Rest::of_hand_over(&value), Some(expected));
-        }
-
-        /// Trap: redis 28
-        #[test]
-        fn there_are_1024_counters_at_most(resource in "[a-z|/]{1,64}") {
-            prop_assert!(counter(&ResourceId::new(&resource).unwrap()) < COUNTERS);
+            let record = format!("7:{id}:c1a:{written}");
+            let read = Record { token: "7", id: &id, terms: expected };
+            prop_assert_eq!(Record::read(&record), Some(read));
+            let value = format!("\x01{}", place(&"5e".repeat(16), &attempt));
+            prop_assert_eq!(Terms::of_hand_over(&value), Some(expected));
         }
     }
 
     #[test]
-    fn what_is_no_rest_is_not_read() {
+    fn what_is_no_record_is_not_read() {
         for odd in [
             "",
             "7",
-            "7:1:a:x:1",
-            "7:1:a:x:1:9:0:short",
-            "7:1:a:x:1:1:0:é",
-            "7:1:a:x:1:-1:0:",
-            "7:1:a:x:1:+1:0:l",
-            "-7:1:a:x:1:1:0:l",
-            ":1:a:x:1:1:0:l",
-            "7:soon:a:x:1:1:0:l",
-            "7:1:nothex:x:1:1:0:l",
-            "7:1:a:exclusive:1:1:0:l",
-            "7:1:a:x::1:0:l",
+            "7:a:b:x:1:1:00:1",
+            "7:a:b:x:1:1:00:9:0:short",
+            "7:a:b:x:1:1:00:1:0:é",
+            "7:a:b:x:1:1:00:-1:0:",
+            "7:a:b:x:1:1:00:+1:0:l",
+            "-7:a:b:x:1:1:00:1:0:l",
+            ":a:b:x:1:1:00:1:0:l",
+            "7:nothex:b:x:1:1:00:1:0:l",
+            "7:a:nothex:x:1:1:00:1:0:l",
+            "7:a:b:exclusive:1:1:00:1:0:l",
+            "7:a:b:x:1:soon:00:1:0:l",
+            "7:a:b:x:1:1::1:0:l",
         ] {
-            assert_eq!(Rest::of_record(odd), None, "{odd}");
+            assert_eq!(Record::read(odd), None, "{odd}");
         }
-        for odd in [
-            "5e:1:a:x:1:1:0:l",
-            "\x01s:1:a:x:1:1:0:l",
-            "\x01:1:a:x:1:1:0:l",
-            "\x01s5e",
-            "\x015e",
-        ] {
-            assert_eq!(Rest::of_hand_over(odd), None, "{odd}");
+        for odd in ["5e:a:x:1:1:00:1:0:l", "\x01s:a:x:1:1:00:1:0:l", "\x01s5e", "\x015e"] {
+            assert_eq!(Terms::of_hand_over(odd), None, "{odd}");
         }
     }
 
     #[test]
-    fn a_resource_has_the_same_counter_in_every_version() {
-        assert_eq!(fnv("foobar"), 0xbf9c_f968, "the published vector of FNV-1a");
-        let key = counter_key(&ResourceId::new("foobar").unwrap());
-        assert_eq!(key, "\x01c360");
+    fn the_record_of_a_newer_version_is_not_read() {
+        assert!(Record::read("7:a:b:x:1:1:00:1:0:l").is_some());
+        assert_eq!(Record::read("7:a:b:x:2:1:00:1:0:l"), None);
     }
 }

@@ -50,28 +50,27 @@ fn message(mut input: Input<'_>) {
     assert!(!waiters.any(), "a message created a waiter");
 }
 
-/// The record of an attempt, parsed as the Lua scripts parse it, gives the attempt back.
+/// The terms of an attempt, parsed as the library parses them, give the attempt back.
 fn record(input: &mut Input<'_>) {
     let Some(attempt) = attempt(input) else { return };
-    let rest = entry::rest(&attempt);
-    assert_eq!(rest, entry::rest(&attempt));
-    assert_eq!(parse_like_the_scripts(&rest), Some(texts(&attempt)), "{rest:?}");
-    assert!(entry::counter(&attempt.resource) < entry::COUNTERS);
+    let terms = entry::terms(&attempt);
+    assert_eq!(terms, entry::terms(&attempt));
+    assert_eq!(parse_like_the_library(&terms), Some(texts(&attempt)), "{terms:?}");
 }
 
 fn texts(attempt: &Attempt) -> (u64, String, String, String) {
     (
         attempt.ttl.as_ms(),
         attempt.lock_id.as_str().to_owned(),
-        entry::request_id(attempt),
+        entry::request_id(attempt).to_owned(),
         attempt.holder.as_ref().map_or("", |holder| holder.as_str()).to_owned(),
     )
 }
 
-fn parse_like_the_scripts(rest: &str) -> Option<(u64, String, String, String)> {
-    let mut parts = rest.splitn(7, ':');
+fn parse_like_the_library(terms: &str) -> Option<(u64, String, String, String)> {
+    let mut parts = terms.splitn(7, ':').skip(2);
     let ttl_ms = parts.next()?.parse().ok()?;
-    let mut parts = parts.skip(3);
+    let mut parts = parts.skip(1);
     let locks: usize = parts.next()?.parse().ok()?;
     let requests: usize = parts.next()?.parse().ok()?;
     let (lock_id, text) = parts.next()?.split_at_checked(locks)?;

@@ -3,7 +3,7 @@
 //! A list walks through all keys of the database with SCAN, because an index of held
 //! resources would cost each lock commands. Nothing here writes.
 //!
-//! - `reads`: the scripts that read; `seen`: their results; `cursors`: the positions in
+//! - `reads`: the functions that read; `seen`: their results; `cursors`: the positions in
 //!   lists.
 //! - `watch`: the poller of watches; `pace`: how often it reads.
 
@@ -25,8 +25,8 @@ use self::{
 };
 use super::{
     core::Core,
+    library::Verb,
     reply::{read_holder, read_mode},
-    scripts::SCRIPTS,
 };
 
 mod cursors;
@@ -116,8 +116,7 @@ impl Inspect for Core {
             // One more shows whether there is another page.
             request.arg(after).arg(most + 1);
         };
-        let keys = [resource.as_str()];
-        let answer = self.link.run(&SCRIPTS.waiters, &keys, arguments, until).await;
+        let answer = self.link.run(Verb::Waiters, resource, arguments, until).await;
         let value = answer?.value;
         // Another client may have added a place with any bytes as its holder.
         let (before, found): (usize, Vec<(String, String, Vec<u8>)>) =

@@ -2,7 +2,8 @@
 //!
 //! - `config`: the component's properties.
 //! - `session`, `link`: one connection, and reconnecting; `silence`: one that does not answer.
-//! - `scripts`: one atomic script for each operation; `entry`, `reply`: their data and results.
+//! - `library`: one atomic function for each operation; `keys`, `entry`, `reply`: their keys,
+//!   data and results.
 //! - `notice`: the messages between processes.
 //! - `waiters`: the waiters of this process, and when to look at their resources.
 //! - `backend`: the implementation of the trait; `core`: the shared state; `release`: the end
@@ -19,12 +20,12 @@ mod entry;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inspect;
+mod keys;
+mod library;
 mod link;
 mod notice;
 mod release;
 mod reply;
-mod scripts;
-mod server_time;
 mod session;
 mod silence;
 mod upkeep;

@@ -1,16 +1,16 @@
 //! Sends requests to Redis over one connection, and reconnects when it is lost.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
-use ::redis::{Client, Cmd, ErrorKind, RedisError, Script, Value, cmd};
-use leasehold_lock::{self as lock, BackendError, FencingToken, ResourceId, Violation};
+use ::redis::{Client, Cmd, ErrorKind, RedisError, Value};
+use leasehold_lock::{self as lock, BackendError, ResourceId, Violation};
 use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
 use tokio::{
@@ -21,9 +21,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
-    entry::{COUNTERS, counter},
-    server_time::ServerTime,
-    session::{Failure, Greeted, OPEN_TIMEOUT, Observed, Peer, Session, Unfit},
+    keys::Keys,
+    library::{Form, LIBRARY, Verb},
+    reply::Reply,
+    session::{Failure, Greeted, OPEN_TIMEOUT, Peer, Session, Unfit},
     silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
 };
@@ -38,6 +39,9 @@ const EARLIER_MAX: usize = 8;
 /// How long to wait before a request is repeated that the server refused temporarily.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
 
+/// How many resources with shared grants are remembered.
+const SHARED_MAX: usize = 10_000;
+
 /// Follows the connection in use; `None` while there is none.
 pub(super) type Sessions = watch::Receiver<Option<Arc<Session>>>;
 
@@ -47,19 +51,17 @@ pub(super) struct Link {
     operation_timeout: Duration,
     /// Why there is no connection.
     down: Mutex<Arc<str>>,
-    /// The last reading of the server's clock.
-    time: Mutex<ServerTime>,
     /// Whether the messages to processes had other subscribers at the last check.
     is_monitored: AtomicBool,
-    /// The greatest token of each counter that this process has seen.
-    tokens_seen: Box<[AtomicU64]>,
+    /// Resources that had shared grants.
+    shared: Mutex<HashSet<ResourceId>>,
     /// When a resource that inspection cannot read was last logged.
     pub(super) unreadable_logged: Mutex<Option<Instant>>,
 }
 
-/// A script's answer.
-pub(super) struct ScriptAnswer {
-    /// The value that the script returned.
+/// The answer to a call.
+pub(super) struct Answer {
+    /// The value that the function returned.
     pub(super) value: Value,
     /// When the request that it answers was sent.
     pub(super) since: lock::Instant,
@@ -84,12 +86,11 @@ impl Link {
     /// A link that uses this connection first.
     pub(super) fn new(first: Session, operation_timeout: Duration) -> Self {
         Self {
-            time: Mutex::new(first.opened.time),
-            is_monitored: AtomicBool::new(first.opened.is_monitored),
+            is_monitored: AtomicBool::new(first.is_monitored),
             sessions: watch::Sender::new(Some(Arc::new(first))),
             operation_timeout,
             down: Mutex::new("not connected".into()),
-            tokens_seen: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect(),
+            shared: Mutex::default(),
             unreadable_logged: Mutex::default(),
         }
     }
@@ -99,41 +100,55 @@ impl Link {
         self.sessions.subscribe()
     }
 
-    /// Records a granted token.
-    pub(super) fn saw(&self, resource: &ResourceId, token: FencingToken) {
-        self.token_seen(resource).fetch_max(token.get(), Ordering::Relaxed);
-    }
-
-    /// A token that every later grant of this resource exceeds, and few earlier grants do:
-    /// the greatest token seen here, or the server's clock as far as it is known. Call this
-    /// when a request is sent, because a new connection first reads the clock.
-    pub(super) fn token_bound(&self, resource: &ResourceId) -> u64 {
-        let time = *self.time.lock();
-        let reached = time.reached(lock::Instant::now());
-        reached.max(self.token_seen(resource).load(Ordering::Relaxed))
-    }
-
-    fn token_seen(&self, resource: &ResourceId) -> &AtomicU64 {
-        &self.tokens_seen[counter(resource) as usize]
-    }
-
     /// Whether other clients receive the messages to processes, because they subscribe to a
     /// pattern. This is checked when a connection is opened, and each [`HEARTBEAT`].
     pub(super) fn is_monitored(&self) -> bool {
         self.is_monitored.load(Ordering::Relaxed)
     }
 
-    /// Sends a script until it is answered or `until` has passed. `arguments` adds its
-    /// arguments; its second parameter says whether an earlier sending may have been
+    /// Calls a verb for a resource until it is answered or `until` has passed. `arguments` adds
+    /// its arguments; its second parameter says whether an earlier sending may have been
     /// executed.
     pub(super) async fn run(
         &self,
-        script: &Script,
-        keys: &[&str],
+        verb: Verb,
+        resource: &ResourceId,
         arguments: impl Fn(&mut Cmd, bool),
         until: Instant,
-    ) -> Result<ScriptAnswer, BackendError> {
-        let mut lost = false;
+    ) -> Result<Answer, BackendError> {
+        let is_expected = self.shared.lock().contains(resource);
+        let keys = Keys::of(resource, is_expected);
+        let answer = self.call(verb, &keys, &arguments, false, until).await?;
+        if !Reply::asks_for_readers(&answer.value) {
+            return Ok(answer);
+        }
+        self.expect_readers(resource);
+        let keys = Keys::of(resource, true);
+        self.call(verb, &keys, &arguments, answer.again, until).await
+    }
+
+    /// Remembers that this resource has shared grants, so that calls declare their keys at
+    /// once.
+    pub(super) fn expect_readers(&self, resource: &ResourceId) {
+        let mut shared = self.shared.lock();
+        if shared.len() >= SHARED_MAX {
+            shared.clear();
+        }
+        if !shared.contains(resource) {
+            shared.insert(resource.clone());
+        }
+    }
+
+    /// Calls a verb with these keys. `lost` says whether an earlier sending may have been
+    /// executed.
+    pub(super) async fn call(
+        &self,
+        mut verb: Verb,
+        keys: &Keys,
+        arguments: impl Fn(&mut Cmd, bool),
+        mut lost: bool,
+        until: Instant,
+    ) -> Result<Answer, BackendError> {
         loop {
             let Some(session) = self.session(until).await else {
                 let why = self.down();
@@ -143,20 +158,24 @@ impl Link {
                     BackendError::Unavailable(why)
                 });
             };
-            let mut request = cmd("EVALSHA");
-            request.arg(script.get_hash()).arg(keys.len()).arg(keys);
-            arguments(&mut request, lost);
             let since = lock::Instant::now();
-            match exchange(&session, script, &request, until).await {
+            let request = |form| {
+                let mut request = LIBRARY.call(form, verb, keys);
+                arguments(&mut request, lost);
+                request
+            };
+            match exchange(&session, request, until).await {
                 Exchange::Answered(value) => {
-                    return Ok(ScriptAnswer {
-                        value,
-                        since,
-                        again: lost,
-                        session: session.number,
-                    });
+                    return Ok(Answer { value, since, again: lost, session: session.number });
                 }
                 Exchange::Refused(error) => {
+                    // It has no memory for a new grant or place. The attempt may have one.
+                    if error.code() == Some("OOM")
+                        && let Some(instead) = verb.without_memory()
+                    {
+                        verb = instead;
+                        continue;
+                    }
                     let is_not_master = is_not_master(&error);
                     if is_not_master {
                         // The address may lead to the new master by now.
@@ -262,7 +281,7 @@ impl Link {
                 // The earlier connections to this server were ended.
                 earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!("connected to Redis again");
-                self.note(next.opened);
+                self.note(next.is_monitored);
                 self.sessions.send_replace(Some(Arc::clone(&next)));
                 session = Some(next);
             }
@@ -286,7 +305,7 @@ impl Link {
                     () = session.owed.silent_for(SUSPICIOUS) => {}
                 }
                 match session.check().await {
-                    Ok(observed) => self.note(observed),
+                    Ok(is_monitored) => self.note(is_monitored),
                     Err(Failure::Error(error)) if is_temporary(&error) => {}
                     Err(failure) => return self.set_down(describe_failure(&failure)),
                 }
@@ -304,9 +323,8 @@ impl Link {
         other
     }
 
-    fn note(&self, observed: Observed) {
-        *self.time.lock() = observed.time;
-        self.is_monitored.store(observed.is_monitored, Ordering::Relaxed);
+    fn note(&self, is_monitored: bool) {
+        self.is_monitored.store(is_monitored, Ordering::Relaxed);
     }
 
     async fn reopen(
@@ -340,17 +358,18 @@ impl Link {
 
 async fn exchange(
     session: &Session,
-    script: &Script,
-    request: &Cmd,
+    request: impl Fn(Form) -> Cmd,
     until: Instant,
 ) -> Exchange {
     let mut connection = session.connection();
     let answer = async {
-        match session.owed.answer(request.query_async::<Value>(&mut connection)).await {
+        let first = request(session.form());
+        match session.owed.answer(first.query_async::<Value>(&mut connection)).await {
             // It was not executed, so it is safe to send it again.
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                session.owed.answer(script.load_async(&mut connection)).await?;
-                session.owed.answer(request.query_async(&mut connection)).await
+            Err(error) if is_not_loaded(&error) => {
+                session.owed.answer(session.load()).await?;
+                let again = request(session.form());
+                session.owed.answer(again.query_async(&mut connection)).await
             }
             other => other,
         }
@@ -367,17 +386,24 @@ async fn exchange(
     }
 }
 
+/// Whether the server does not know the library, for example because it was restarted.
+fn is_not_loaded(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT")
+        || error.detail().is_some_and(|detail| detail.contains("Function not found"))
+}
+
 fn is_from_server(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
 }
 
 /// Whether the server refused the request only temporarily. It did not execute it.
 fn is_temporary(error: &RedisError) -> bool {
-    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS" | "NOSCRIPT"))
+    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS"))
+        || is_not_loaded(error)
 }
 
-/// Whether the server is not a master (any more). The request had no effect, because scripts
-/// read before they write. Before Redis 7.0 the error of a command in a script is part of the
+/// Whether the server is not a master (any more). The request had no effect, because a replica
+/// refuses a function before it starts, and a script its first command. Before Redis 7.0 the error of a command in a script is part of the
 /// text of another error.
 fn is_not_master(error: &RedisError) -> bool {
     matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN"))

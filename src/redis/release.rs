@@ -11,8 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     core::{Core, unexpected},
     entry,
+    library::{PROVISIONAL, Verb},
     reply::Reply,
-    scripts::{PROVISIONAL, SCRIPTS},
     waiters::Stray,
 };
 
@@ -53,8 +53,7 @@ impl Core {
         arguments: impl Fn(&mut Cmd, bool),
         until: Instant,
     ) -> Result<(), BackendError> {
-        let keys = [resource.as_str()];
-        let answer = self.link.run(&SCRIPTS.withdraw, &keys, arguments, until).await?;
+        let answer = self.link.run(Verb::Withdraw, resource, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Done { handed } => {
                 self.handed_over(resource, handed);
@@ -69,110 +68,84 @@ impl Core {
 
     /// Ends the grant with a lock ID.
     ///
-    /// The first sending ends whatever grant has the lock ID. If its reply is lost, it may or
-    /// may not have taken effect. So each later sending, also of a later call, ends only
-    /// what was there at the first sending:
-    /// - A grant whose lock ID leasehold chose: no other grant ever has that ID.
-    /// - A grant whose lock ID the caller chose, which may be granted again: only if its
-    ///   token is at most the server's clock at the first sending
-    ///   ([`Link::token_bound`](super::link::Link::token_bound)). The clock is never assumed
-    ///   to be ahead of the server's. So a grant that another process made just before (or
-    ///   any grant, if tokens are ahead of the clock) may be kept; it lasts until its TTL
-    ///   ends.
-    /// - A lock without a record (of the built-in `lock.redis`, or set by hand): only its
-    ///   value can be compared.
+    /// If it is not known which grant that is, the first sending ends it only if no other grant
+    /// can ever have its lock ID, because leasehold chose it. Otherwise the answer names the
+    /// grant, and the next sending ends that one. So a sending whose answer is lost can be
+    /// repeated at any time.
     pub(super) async fn release_owned(
         &self,
         release: &Release,
         lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let is_repeated = release.target.fixed().is_some();
-        let aim = |again: bool| {
-            // The bound is set at the first sending, because only then a connection, and
-            // with it a reading of the clock, is certain.
-            let bound = release.target.fixed().unwrap_or_else(|| {
-                let bound = self.link.token_bound(&release.resource).to_string();
-                release.target.fix(bound.clone());
-                bound.into()
-            });
-            if again || is_repeated { bound.into_string() } else { String::new() }
-        };
-        self.release(release, false, lock_id.as_str(), aim, until).await
+        let (resource, lock_id) = (&release.resource, lock_id.as_str());
+        let fixed = release.target.fixed();
+        let is_first = fixed.is_none();
+        let known = || release.known.map(|id| id.to_string().into()).unwrap_or_default();
+        let aim = fixed.unwrap_or_else(known);
+        release.target.fix(aim.clone());
+        let ending = Ending { lock_id, aim: &aim, attempt: "" };
+        let (again, reply) = self.send(resource, ending, until).await?;
+        match reply {
+            // Nothing was ended yet: a sending without an aim ends no grant that is named
+            // afterwards.
+            Reply::Other { target } if is_first && (aim.is_empty() || !again) => {
+                release.target.fix(target.clone());
+                let ending = Ending { lock_id, aim: &target, attempt: "" };
+                self.end_one(resource, ending, until).await
+            }
+            reply => released(&reply, again),
+        }
     }
 
     /// Ends the grant with a lock ID that has this token.
     pub(super) async fn release_token(
         &self,
-        release: &Release,
+        resource: &ResourceId,
         lock_id: &LockId,
         token: FencingToken,
         until: Instant,
     ) -> Result<(), BackendError> {
-        // The dot excludes a lock without a token.
-        let aim = |_| format!("{}.", token.get());
-        self.release(release, false, lock_id.as_str(), aim, until).await
+        let aim = format!("t{}", token.get());
+        let ending = Ending { lock_id: lock_id.as_str(), aim: &aim, attempt: "" };
+        self.end_one(resource, ending, until).await
     }
 
-    /// Ends the grants of a resource, whatever their lock IDs.
-    ///
-    /// Forced unlocks are rare, so one may take another round trip to read first what holds
-    /// the resource. If the reply to the first sending is lost, each later sending ends
-    /// only what was read. This needs no clock, and works for a lock without a record.
+    /// Ends the grants of a resource, whatever their lock IDs: those that it first finds there.
     pub(super) async fn force(
         &self,
         release: &Release,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let fixed = release.target.fixed();
+        let mut fixed = release.target.fixed();
         let is_first = fixed.is_none();
-        let mark = match fixed {
-            Some(mark) => mark,
-            None => self.read_mark(&release.resource, until).await?,
-        };
-        release.target.fix(mark.clone());
-        let aim =
-            |again: bool| if again || !is_first { mark.to_string() } else { String::new() };
-        self.release(release, true, "", aim, until).await
+        loop {
+            let aim = match fixed.take() {
+                Some(target) => target,
+                None => self.read_target(&release.resource, until).await?,
+            };
+            release.target.fix(aim.clone());
+            let ending = Ending { lock_id: "", aim: &aim, attempt: "" };
+            let (again, reply) = self.send(&release.resource, ending, until).await?;
+            // What was read ended by itself, and there is something else.
+            let is_replaced = is_first && !again && reply == Reply::Not { held: true };
+            if !is_replaced || Instant::now() >= until {
+                return released(&reply, again);
+            }
+        }
     }
 
-    async fn read_mark(
+    async fn read_target(
         &self,
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Box<str>, BackendError> {
-        let keys = [resource.as_str()];
-        let answer = self.link.run(&SCRIPTS.mark, &keys, |_, _| {}, until).await;
+        self.link.expect_readers(resource);
+        let answer = self.link.run(Verb::Target, resource, |_, _| {}, until).await;
         let answer = answer.map_err(only_read)?;
-        let mark: Option<String> = ::redis::from_redis_value(answer.value).unwrap_or_default();
-        mark.map(String::into_boxed_str).ok_or(BackendError::NotHeld { held: false })
-    }
-
-    async fn release(
-        &self,
-        release: &Release,
-        force: bool,
-        lock_id: &str,
-        aim: impl Fn(bool) -> String,
-        until: Instant,
-    ) -> Result<(), BackendError> {
-        let resource = &release.resource;
-        let keys = [resource.as_str(), &entry::counter_key(resource)];
-        let mut continues = false;
-        let (again, reply) = loop {
-            let arguments = |request: &mut Cmd, again: bool| {
-                request.arg(u8::from(force)).arg(lock_id).arg(aim(again || continues));
-                self.handover_arguments(request);
-            };
-            let answer = self.link.run(&SCRIPTS.unlock, &keys, arguments, until).await?;
-            let (again, reply) = (answer.again, Reply::read(answer.value)?);
-            self.handed_over(resource, reply.handed());
-            if !matches!(reply, Reply::More { .. }) {
-                break (again, reply);
-            }
-            continues = true;
-        };
-        released(&reply, again)
+        let target: Option<String> =
+            ::redis::from_redis_value(answer.value).unwrap_or_default();
+        target.map(String::into_boxed_str).ok_or(BackendError::NotHeld { held: false })
     }
 
     /// Ends the grant with a public ID, whoever holds it.
@@ -182,7 +155,8 @@ impl Core {
         id: GrantId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        self.end_grant(resource, &id.to_string(), "", until).await
+        let ending = Ending { lock_id: "", aim: &id.to_string(), attempt: "" };
+        self.end_one(resource, ending, until).await
     }
 
     /// Ends the grant with a lock ID if this attempt was the last that got it.
@@ -193,26 +167,40 @@ impl Core {
         attempt: AttemptId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        self.end_grant(resource, lock_id.as_str(), &attempt.to_string(), until).await
+        let attempt = &attempt.to_string();
+        let ending = Ending { lock_id: lock_id.as_str(), aim: "", attempt };
+        self.end_one(resource, ending, until).await
     }
 
-    /// No other grant ever has this ID or this attempt, so this can be sent again at any time.
-    async fn end_grant(
+    async fn end_one(
         &self,
         resource: &ResourceId,
-        id: &str,
-        by: &str,
+        ending: Ending<'_>,
         until: Instant,
     ) -> Result<(), BackendError> {
+        let (again, reply) = self.send(resource, ending, until).await?;
+        released(&reply, again)
+    }
+
+    /// Returns also whether an earlier sending may have been executed.
+    async fn send(
+        &self,
+        resource: &ResourceId,
+        ending: Ending<'_>,
+        until: Instant,
+    ) -> Result<(bool, Reply), BackendError> {
         let arguments = |request: &mut Cmd, _| {
-            request.arg(id).arg(by);
+            request.arg(ending.lock_id).arg(ending.aim).arg(ending.attempt);
             self.handover_arguments(request);
         };
-        let keys = [resource.as_str()];
-        let answer = self.link.run(&SCRIPTS.end_grant, &keys, arguments, until).await?;
-        let reply = Reply::read(answer.value)?;
-        self.handed_over(resource, reply.handed());
-        released(&reply, answer.again)
+        loop {
+            let answer = self.link.run(Verb::Release, resource, arguments, until).await?;
+            let reply = Reply::read(answer.value)?;
+            self.handed_over(resource, reply.handed());
+            if !matches!(reply, Reply::More { .. }) {
+                return Ok((answer.again, reply));
+            }
+        }
     }
 
     /// After a hand-over by this process, plans a look that passes over a dead waiter. Other
@@ -226,25 +214,36 @@ impl Core {
     }
 }
 
+const REPLACED: &str = "the connection was lost during the release; the grant that is there now \
+    is another";
+const GONE: &str = "the connection was lost during the release; the grant is gone now";
+
+/// What a release ends: see the verb `release`.
+#[derive(Clone, Copy)]
+struct Ending<'a> {
+    /// Empty for whoever holds the resource.
+    lock_id: &'a str,
+    /// Empty if it is not known.
+    aim: &'a str,
+    /// Empty, or the last attempt that got the grant.
+    attempt: &'a str,
+}
+
 /// The result of a release. `again` says whether an earlier sending may have been executed.
 fn released(reply: &Reply, again: bool) -> Result<(), BackendError> {
     match *reply {
         Reply::Done { .. } => Ok(()),
-        Reply::Not { held } if again => Err(BackendError::Unknown(
-            if held {
-                "the connection was lost during the release; the grant that is there now was \
-                 made after it, or shortly before"
-            } else {
-                "the connection was lost during the release; the grant is gone now"
-            }
-            .into(),
-        )),
+        Reply::Other { .. } if !again => Err(BackendError::NotHeld { held: true }),
+        Reply::Other { .. } => Err(BackendError::Unknown(REPLACED.into())),
+        Reply::Not { held } if again => {
+            Err(BackendError::Unknown(if held { REPLACED } else { GONE }.into()))
+        }
         Reply::Not { held } => Err(BackendError::NotHeld { held }),
         _ => Err(unexpected(reply)),
     }
 }
 
-/// The error of a script that only reads, where a lost reply does not matter.
+/// The error of a function that only reads, where a lost reply does not matter.
 fn only_read(error: BackendError) -> BackendError {
     match error {
         BackendError::Unknown(why) => BackendError::Unavailable(why),

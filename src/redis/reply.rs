@@ -1,13 +1,13 @@
-//! The results of scripts.
+//! The results of functions.
 
 use ::redis::{Value, from_redis_value};
 use leasehold_lock::{
     BackendError, FencingToken, GrantId, Holder, LockId, Mode, inspect::GrantView,
 };
 
-use super::scripts::{LOOK_NOW, LOOK_SOON};
+use super::library::{LOOK_NOW, LOOK_SOON};
 
-/// The result of a script.
+/// The result of a function.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     /// The attempt was granted. The resource may have been handed over to others too.
@@ -27,7 +27,8 @@ pub(crate) enum Reply {
     Queued { left_ms: i64 },
     /// The resource's queue is full.
     Full,
-    /// The hand-over does not exist any more.
+    /// The hand-over does not exist any more, or the attempt that the server has no memory for
+    /// has nothing.
     Gone,
     /// Done. After a release: 0 if nobody was called, 1 if the resource was handed over, 2 if
     /// there are more dead waiters to drop.
@@ -36,6 +37,8 @@ pub(crate) enum Reply {
     Renewed { id: Option<GrantId> },
     /// A part of the shared grants was ended, and the release must be sent again.
     More { handed: i64 },
+    /// Nothing was ended. The lock ID belongs to this target.
+    Other { target: String },
     /// The lock ID or attempt does not hold the resource.
     Not { held: bool },
 }
@@ -61,10 +64,16 @@ impl Reply {
         }
     }
 
-    /// Reads the value that a script returned.
+    /// Whether this answer asks for the call with the keys of shared grants.
+    pub(super) fn asks_for_readers(value: &Value) -> bool {
+        let Value::Array(parts) = value else { return false };
+        matches!(parts.first(), Some(Value::BulkString(code)) if code == b"shared")
+    }
+
+    /// Reads the value that a function returned.
     pub(crate) fn read(value: Value) -> Result<Self, BackendError> {
         Self::parse(value).ok_or_else(|| {
-            BackendError::Unknown("the server's answer was not one of the script's".into())
+            BackendError::Unknown("the server's answer was not one of the function's".into())
         })
     }
 
@@ -126,6 +135,7 @@ impl Reply {
                 Self::Renewed { id: id.map(|id| id.parse()).transpose().ok()? }
             }
             "more" => Self::More { handed: number(second)? },
+            "other" => Self::Other { target: from_redis_value(second?).ok()? },
             "not" => Self::Not { held: number(second)? == 1 },
             _ => return None,
         })
@@ -143,7 +153,7 @@ fn read_held(mut parts: impl Iterator<Item = Value>) -> Option<GrantView> {
     Some(GrantView { id: view.id.filter(|_| view.since_unix_ms.is_some()), ..view })
 }
 
-/// A grant in a reply of a script.
+/// A grant in a reply of a function.
 pub(super) fn grant_view(id: &str, mode: &str, holder: &str, token: &str) -> GrantView {
     GrantView {
         id: id.parse().ok(),

@@ -1,20 +1,25 @@
 //! One connection to Redis.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use ::redis::{
-    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Script, Value,
+    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
     aio::MultiplexedConnection, cmd,
 };
-use futures_util::future::try_join_all;
-use tokio::{join, time::sleep, try_join};
+use tokio::{time::sleep, try_join};
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
+    library::{Form, LIBRARY},
     notice::Notice,
-    scripts::SCRIPTS,
-    server_time::ServerTime,
     silence::Owed,
     waiters::{NOBODYS_CHANNEL, Waiters},
 };
@@ -70,15 +75,6 @@ impl From<RedisError> for Failure {
     fn from(error: RedisError) -> Self {
         Self::Error(error)
     }
-}
-
-/// What is read from the server when a connection is opened, and regularly after that.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Observed {
-    pub(super) time: ServerTime,
-    /// Whether other clients receive the messages to processes, such as clients that
-    /// subscribe to the pattern `*`.
-    pub(super) is_monitored: bool,
 }
 
 /// A connection to a server that can grant locks. It carries no lock calls yet, because the
@@ -138,8 +134,11 @@ pub(super) struct Session {
     pub(super) owed: Owed,
     /// The number of this connection in its backend, from 1; 0 for one that only watches.
     pub(super) number: u64,
-    /// What was read from the server when the connection was opened.
-    pub(super) opened: Observed,
+    /// Whether, when it was opened, other clients received the messages to processes, such as
+    /// clients that subscribe to the pattern `*`.
+    pub(super) is_monitored: bool,
+    /// Whether the library runs as a script.
+    runs_script: AtomicBool,
     /// Identifies this connection, so that a later one can end it.
     pub(super) peer: Peer,
 }
@@ -155,7 +154,7 @@ impl Session {
         Self::over(Greeted::dial(client, waiters).await?, number, before, waiters).await
     }
 
-    /// Ends the earlier connections, subscribes and loads the scripts. Requests that were sent
+    /// Ends the earlier connections, subscribes and loads the library. Requests that were sent
     /// over the earlier connections can then no longer take effect (trap 7). Without `waiters`
     /// it does not subscribe, because no waiter is called over it.
     pub(super) async fn over(
@@ -166,12 +165,14 @@ impl Session {
     ) -> Result<Self, Failure> {
         let Greeted { mut connection, dead, peer } = greeted;
         fence(&mut connection, &peer, before).await?;
-        let (opened, (), ()) = try_join!(
+        let (is_monitored, (), form) = try_join!(
             observe(&connection),
             subscribe(connection.clone(), waiters),
-            load_scripts(&connection),
+            load(&connection),
         )?;
-        Ok(Self { connection, dead, owed: Owed::default(), number, opened, peer })
+        let runs_script = AtomicBool::new(form == Form::Script);
+        let owed = Owed::default();
+        Ok(Self { connection, dead, owed, number, is_monitored, runs_script, peer })
     }
 
     /// Whether a password is configured that the server does not ask for. A server accepts
@@ -193,10 +194,26 @@ impl Session {
         info_field(&info, "maxmemory_policy").filter(|policy| policy != "noeviction")
     }
 
-    /// Checks that the server is still a master, and reads what is to be observed.
-    pub(super) async fn check(&self) -> Result<Observed, Failure> {
+    /// Checks that the server is still a master. Returns whether other clients receive the
+    /// messages to processes. A library that could not be loaded is loaded again.
+    pub(super) async fn check(&self) -> Result<bool, Failure> {
         self.owed.answer(check_role(self.connection())).await?;
+        if self.form() == Form::Script {
+            self.owed.answer(self.load()).await?;
+        }
         Ok(self.owed.answer(observe(&self.connection)).await?)
+    }
+
+    /// How calls run the library.
+    pub(super) fn form(&self) -> Form {
+        if self.runs_script.load(Ordering::Relaxed) { Form::Script } else { Form::Functions }
+    }
+
+    /// Loads the library.
+    pub(super) async fn load(&self) -> Result<(), RedisError> {
+        let form = load(&self.connection).await?;
+        self.runs_script.store(form == Form::Script, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A handle to send requests with.
@@ -221,30 +238,36 @@ async fn subscribe(
     }
 }
 
-async fn load_scripts(connection: &MultiplexedConnection) -> Result<(), RedisError> {
-    let load = |script: &'static Script| {
-        let mut connection = connection.clone();
-        async move { script.load_async(&mut connection).await.map(|_: String| ()) }
-    };
-    try_join_all(SCRIPTS.all().map(load)).await.map(|_| ())
+/// Loads the library, as functions if the server has them and allows it. A server without
+/// memory or replicas refuses to load functions, but not a script.
+async fn load(connection: &MultiplexedConnection) -> Result<Form, RedisError> {
+    let mut connection = connection.clone();
+    match LIBRARY.load().exec_async(&mut connection).await {
+        Ok(()) => return Ok(Form::Functions),
+        Err(error) if error.to_string().contains("already exists") => {
+            return Ok(Form::Functions);
+        }
+        Err(error) if is_refusal(&error) => {
+            debug!(%error, "the library runs as a script, because it cannot be loaded");
+        }
+        Err(error) => return Err(error),
+    }
+    LIBRARY.script.load_async(&mut connection).await.map(|_: String| Form::Script)
 }
 
-async fn observe(connection: &MultiplexedConnection) -> Result<Observed, RedisError> {
-    let (mut asking, mut publishing) = (connection.clone(), connection.clone());
+/// Whether the server refused to load functions, but may run a script.
+fn is_refusal(error: &RedisError) -> bool {
+    is_denied(error) || matches!(error.code(), Some("OOM" | "NOREPLICAS"))
+}
+
+/// Whether other clients receive the messages to processes.
+async fn observe(connection: &MultiplexedConnection) -> Result<bool, RedisError> {
     // No process has this channel, so all subscribers that receive the message use a pattern.
     let mut publish = cmd("PUBLISH");
     publish.arg(NOBODYS_CHANNEL).arg("");
-    let time = cmd("TIME");
-    let (time, receivers) = join!(
-        time.query_async::<(u64, u64)>(&mut asking),
-        publish.query_async::<u64>(&mut publishing),
-    );
-    let (secs, us) = time?;
-    let time = ServerTime::new(secs * 1_000_000 + us);
-    let receivers = allowed(receivers)?;
+    let receivers = allowed(publish.query_async::<u64>(&mut connection.clone()).await)?;
     // Without the permission it is unknown, so each hand-over counts direct subscribers.
-    let is_monitored = receivers.is_none_or(|receivers| receivers > 0);
-    Ok(Observed { time, is_monitored })
+    Ok(receivers.is_none_or(|receivers| receivers > 0))
 }
 
 /// Fails if the server cannot grant locks. `HELLO` says so and needs no other permission.

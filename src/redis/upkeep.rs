@@ -15,8 +15,8 @@ use tracing::debug;
 
 use super::{
     core::{Core, FIRST_LOOK},
+    library::Verb,
     link::Sessions,
-    scripts::SCRIPTS,
 };
 
 /// How many looks are under way at the same time.
@@ -49,7 +49,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Reads the result of the script; the last parts may be absent.
+    /// Reads the result of the function; the last parts may be absent.
     pub(crate) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let mut parts = parts.into_iter();
@@ -122,7 +122,7 @@ impl Core {
         }
     }
 
-    /// Runs the script, and makes waiters that have lost their places enter again.
+    /// Runs the function, and makes waiters that have lost their places enter again.
     async fn look_once(&self, resource: &ResourceId) -> Result<Seen, BackendError> {
         let oldest = self.waiters.oldest(resource).unwrap_or_default();
         let until = Instant::now() + self.settings.operation_timeout;
@@ -130,8 +130,7 @@ impl Core {
             request.arg(self.waiters.process()).arg(&oldest.place).arg(&oldest.attempt);
             self.handover_arguments(request);
         };
-        let answer =
-            self.link.run(&SCRIPTS.look, &[resource.as_str()], arguments, until).await?;
+        let answer = self.link.run(Verb::Look, resource, arguments, until).await?;
         let seen = Seen::read(answer.value)
             .ok_or_else(|| BackendError::Unknown("the answer was not a look's".into()))?;
         // The waiter may have been granted or have left in the meantime.
@@ -187,8 +186,7 @@ impl Core {
         let arguments = |request: &mut ::redis::Cmd, _| {
             request.arg(process).arg(after).arg(last);
         };
-        let keys = [resource.as_str()];
-        let answer = self.link.run(&SCRIPTS.sweep, &keys, arguments, until).await.ok()?;
+        let answer = self.link.run(Verb::Sweep, resource, arguments, until).await.ok()?;
         ::redis::from_redis_value(answer.value).ok()
     }
 

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
 
-use super::{entry, notice::Notice, scripts::LOOK_MAX};
+use super::{entry, library::LOOK_MAX, notice::Notice};
 
 /// The prefix of the names of processes' channels.
 const CHANNEL: &str = "\x01n";

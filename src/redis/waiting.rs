@@ -3,18 +3,18 @@
 use std::{sync::Arc, time::Duration};
 
 use ::redis::Cmd;
-use leasehold_lock::{Attempt, BackendError, Grant, WaiterSlot};
+use leasehold_lock::{Attempt, BackendError, Grant, Mode, WaiterSlot};
 use tokio::{
     sync::SemaphorePermit,
     time::{Instant, sleep},
 };
 
 use super::{
-    core::{Core, FIRST_LOOK},
+    core::{Core, FIRST_LOOK, out_of_memory},
     entry,
+    library::Verb,
     link::Sessions,
     reply::Reply,
-    scripts::SCRIPTS,
     waiters::{Summons, WaiterHandle},
 };
 
@@ -129,17 +129,18 @@ impl Core {
         waiter: &WaiterHandle,
         entered: bool,
     ) -> Result<Entered, BackendError> {
-        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
-        let rest = entry::rest(attempt);
+        let terms = entry::terms(attempt);
+        let is_plain = attempt.mode == Mode::Exclusive && attempt.request_id.is_none();
+        let first = if is_plain { "0" } else { "2" };
         let arguments = |request: &mut Cmd, again: bool| {
-            self.acquire_arguments(request, attempt, &rest);
+            self.acquire_arguments(request, attempt, &terms);
             request
                 .arg(self.waiters.process())
-                .arg(u8::from(again || entered))
+                .arg(if again || entered { "1" } else { first })
                 .arg(self.settings.waiters_per_resource_max);
         };
         let until = Instant::now() + self.outage_max();
-        let answer = self.link.run(&SCRIPTS.lock, &keys, arguments, until).await?;
+        let answer = self.acquire(Verb::Enter, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Queued { left_ms } => {
                 waiter.note_queued();
@@ -149,20 +150,20 @@ impl Core {
                 Ok(Entered::Queued { session: answer.session })
             }
             Reply::Full => Ok(Entered::Full),
+            Reply::Gone => Err(out_of_memory()),
             other => self.conclude(attempt, other, answer.since).map(Entered::Granted),
         }
     }
 
     /// Confirms a hand-over; `None` if it does not exist any more.
     async fn confirm(&self, attempt: &Attempt) -> Result<Option<Grant>, BackendError> {
-        let rest = entry::rest(attempt);
+        let terms = entry::terms(attempt);
         let arguments = |request: &mut Cmd, _| {
-            self.acquire_arguments(request, attempt, &rest);
+            self.acquire_arguments(request, attempt, &terms);
             request.arg(self.waiters.process());
         };
         let until = Instant::now() + self.outage_max();
-        let keys = [attempt.resource.as_str(), &entry::counter_key(&attempt.resource)];
-        let answer = self.link.run(&SCRIPTS.confirm, &keys, arguments, until).await?;
+        let answer = self.acquire(Verb::Confirm, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Gone => Ok(None),
             other => {

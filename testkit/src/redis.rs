@@ -103,11 +103,20 @@ impl RedisServer {
     }
 }
 
+/// Whether tests run on servers without functions, where leasehold runs its library as a script:
+/// if `LEASEHOLD_TEST_WITHOUT_FUNCTIONS` is set.
+pub fn without_functions() -> bool {
+    std::env::var_os("LEASEHOLD_TEST_WITHOUT_FUNCTIONS").is_some()
+}
+
 fn process(setup: &RedisSetup, data: &Path, port: u16) -> Process {
     let mut process = Process::new("redis-server")
         .arguments(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
         .arguments([Path::new("--dir"), data])
         .arguments(&setup.arguments);
+    if without_functions() {
+        process = process.arguments(["--rename-command", "FUNCTION", ""]);
+    }
     for (name, value) in &setup.variables {
         process = process.variable(name, value);
     }

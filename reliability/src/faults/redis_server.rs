@@ -14,7 +14,7 @@ pub(super) const NAMES: &[&str] = &[
     "redis-restarted",
     "redis-restarted-empty",
     "redis-flushed",
-    "redis-scripts-flushed",
+    "redis-library-flushed",
     "redis-clients-killed-normal",
     "redis-clients-killed-pubsub",
     "redis-client-killed-by-id",
@@ -43,10 +43,12 @@ pub(super) async fn inject(
             let () = cmd("FLUSHALL").query_async(&mut redis.connect().await?).await?;
             Ok(Done { detail: "FLUSHALL".into(), voids })
         }
-        "redis-scripts-flushed" => {
+        "redis-library-flushed" => {
             let mut connection = redis.connect().await?;
-            let () = cmd("SCRIPT").arg("FLUSH").query_async(&mut connection).await?;
-            Ok(Done::harmless("SCRIPT FLUSH"))
+            for what in ["FUNCTION", "SCRIPT"] {
+                let () = cmd(what).arg("FLUSH").query_async(&mut connection).await?;
+            }
+            Ok(Done::harmless("FUNCTION FLUSH, SCRIPT FLUSH"))
         }
         "redis-clients-killed-normal" => kill_type(redis, "normal").await,
         "redis-clients-killed-pubsub" => kill_type(redis, "pubsub").await,

@@ -214,7 +214,7 @@ async fn redis_shows(
                 && role(&mut before.connection).await? == "slave"
         }
         "redis-flushed" => !restarted && !marker && injected.voids != Voids::Nothing,
-        "redis-scripts-flushed" => {
+        "redis-library-flushed" => {
             let exists = ["EXISTS", SCRIPT];
             let there: Vec<bool> = cmd("SCRIPT").arg(&exists).query_async(&mut now).await?;
             there == [false]

@@ -11,18 +11,20 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    super::{link::Link, scripts::SCRIPTS},
+    super::{keys::Keys, library::Verb, link::Link},
     cursors::After,
     seen::{Seen, read_seen},
 };
 
-/// How many keys a list's script scans.
+/// The length of what stands before the resource in the name of a key.
+const KIND_AND_TAG: usize = "\x01h{tag}".len();
+/// How many keys a list's function scans.
 const KEYS_MAX: usize = 1000;
-/// How many resources a script returns at most. It scans too few keys to find many more.
+/// How many resources a function returns at most. It scans too few keys to find many more.
 pub(super) const FOUND_MAX: usize = 500;
-/// How many resources a script reads, with up to `GRANTS_SHOWN_MAX` grants each.
+/// How many resources a function reads, with up to `GRANTS_SHOWN_MAX` grants each.
 pub(super) const RESOURCES_MAX: usize = 32;
-/// How many grants or waiters of one resource a script reads.
+/// How many grants or waiters of one resource a function reads.
 pub(super) const READ_MAX: usize = 500;
 /// A watch finds an unreadable resource again every 2 s, so it is not logged each time.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
@@ -38,17 +40,20 @@ impl Link {
         most: usize,
         until: Instant,
     ) -> Result<(u64, BTreeSet<ResourceId>), BackendError> {
-        let pattern = format!("\x01[hr]{}*", literally(prefix));
+        let pattern = format!("\x01[hr]{{???}}{}*", literally(prefix));
         let arguments = |request: &mut Cmd, _| {
             request.arg(begin).arg(&pattern).arg(most).arg(KEYS_MAX);
         };
-        let answer = self.run(&SCRIPTS.scan, &[], arguments, until).await;
+        let answer =
+            self.call(Verb::Scan, &Keys::of_no_resource(), arguments, false, until).await;
         let value = answer.map_err(not_permitted)?.value;
         let (end, keys): (u64, Vec<Vec<u8>>) =
             from_redis_value(value).map_err(|_| strange())?;
         // Another application's keys may match.
-        let resource =
-            |key: &Vec<u8>| ResourceId::new(str::from_utf8(key.get(2..)?).ok()?).ok();
+        let resource = |key: &Vec<u8>| {
+            let name = str::from_utf8(key.get(KIND_AND_TAG..)?).ok()?;
+            ResourceId::new(name).ok()
+        };
         Ok((end, keys.iter().filter_map(resource).collect()))
     }
 
@@ -64,7 +69,6 @@ impl Link {
         if resources.is_empty() {
             return Ok(Vec::new());
         }
-        let keys: Vec<_> = resources.iter().map(ResourceId::as_str).collect();
         let arguments = |request: &mut Cmd, _| {
             match after {
                 None => request.arg("").arg(""),
@@ -75,7 +79,8 @@ impl Link {
             };
             request.arg(limit.min(READ_MAX));
         };
-        let answer = self.run(&SCRIPTS.inspect, &keys, arguments, until).await;
+        let keys = Keys::of_all(resources);
+        let answer = self.call(Verb::Inspect, &keys, arguments, false, until).await;
         let Value::Array(answers) = answer?.value else { return Err(strange()) };
         if answers.len() != resources.len() {
             return Err(strange());
@@ -171,7 +176,7 @@ fn not_permitted(error: BackendError) -> BackendError {
 }
 
 pub(super) fn strange() -> BackendError {
-    BackendError::Unavailable("the server's answer was not one of the script's".into())
+    BackendError::Unavailable("the server's answer was not one of the function's".into())
 }
 
 /// The refusal for a single unreadable resource.

@@ -1,4 +1,4 @@
-//! The script's view of a resource.
+//! The library's view of a resource.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use leasehold_lock::{LockId, Mode, inspect::GrantView};
 
 use super::{
     super::{
-        entry::{self, Rest},
+        entry::{Record, Terms},
         reply::{grant_view, read_since},
     },
     cursors::After,
@@ -25,7 +25,7 @@ pub(crate) struct Seen {
     pub(super) published: Option<LockId>,
 }
 
-/// Reads the script's view of a resource: see `scripts/inspect.lua`. `None` if another client
+/// Reads the view of a resource: see `library/inspect.lua`. `None` if another client
 /// has written one of its keys.
 pub(crate) fn read_seen(view: Value) -> Option<Seen> {
     let Value::Array(parts) = view else { return None };
@@ -43,19 +43,18 @@ pub(crate) fn read_seen(view: Value) -> Option<Seen> {
 fn read_exclusive(value: &[u8], record: Value, left_ms: Value) -> Option<Seen> {
     let value = str::from_utf8(value).unwrap_or_default();
     // A hand-over is no grant yet.
-    if Rest::of_hand_over(value).is_some() {
+    if Terms::of_hand_over(value).is_some() {
         return Some(Seen::default());
     }
     let remaining = read_remaining(left_ms)?;
     let record: Option<String> = from_redis_value(record).ok().flatten();
-    let own = record.as_deref().and_then(Rest::of_record);
-    let own = own.filter(|(_, rest)| !value.is_empty() && rest.lock_id == value);
-    let is_published =
-        own.is_some_and(|(_, rest)| rest.request_id.starts_with(entry::PUBLISHED));
+    let own = record.as_deref().and_then(Record::read);
+    let own = own.filter(|record| !value.is_empty() && record.terms.lock_id == value);
+    let is_published = own.is_some_and(|record| record.terms.is_published);
     let published = if is_published { LockId::new(value).ok() } else { None };
     let grant = own.map_or_else(
         || GrantView { remaining, foreign: true, ..GrantView::unknown(Mode::Exclusive) },
-        |(token, rest)| read_view(token, rest, remaining),
+        |record| read_view(record, remaining),
     );
     Some(Seen { grants_total: 1, grants: vec![grant], published, ..Seen::default() })
 }
@@ -73,15 +72,15 @@ fn read_shared(grants_total: Value, mut parts: impl Iterator<Item = Value>) -> O
     };
     let read = |view| {
         let (record, left_ms): (String, Value) = from_redis_value(view).ok()?;
-        let (token, rest) = Rest::of_record(&record)?;
-        Some(read_view(token, rest, read_remaining(left_ms)?))
+        Some(read_view(Record::read(&record)?, read_remaining(left_ms)?))
     };
     let grants = views.into_iter().filter_map(read).collect();
     Some(Seen { grants_total, grants, next, ..Seen::default() })
 }
 
-fn read_view(token: &str, rest: Rest<'_>, remaining: Option<Duration>) -> GrantView {
-    let view = grant_view(rest.attempt, rest.mode, rest.holder, token);
+fn read_view(record: Record<'_>, remaining: Option<Duration>) -> GrantView {
+    let Record { token, id, terms } = record;
+    let view = grant_view(id, terms.mode, terms.holder, token);
     GrantView { remaining, foreign: view.id.is_none(), ..view }
 }
 
@@ -107,7 +106,7 @@ mod tests {
 
     fn record(mode: &str, request: &str) -> Value {
         let requests = request.len();
-        text(&format!("7000:1500:{}:{mode}:0:2:{requests}:my{request}me", id()))
+        text(&format!("7000:{}:c1a:{mode}:1:1500:00:2:{requests}:my{request}me", id()))
     }
 
     fn exclusive(value: &str, record: Value) -> Seen {
@@ -128,7 +127,8 @@ mod tests {
 
     #[test]
     fn a_request_that_publishes_shows_the_lock_id() {
-        let seen = exclusive("my", record("x", entry::PUBLISHED));
+        let record = text(&format!("7000:{}:c1a:x:1:1500:01:2:0:myme", id()));
+        let seen = exclusive("my", record);
         assert_eq!(seen.published, LockId::new("my").ok());
     }
 
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_hand_over_is_nobodys_grant() {
-        let value = format!("\x01{}:1500:{}:x:0:2:0:myme", id(), id());
+        let value = format!("\x01{}:{}:x:1:1500:00:2:0:myme", id(), id());
         let seen = exclusive(&value, Value::Nil);
         assert!(seen.grants_total == 0 && seen.grants.is_empty() && seen.waiters == 2);
     }

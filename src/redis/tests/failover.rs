@@ -115,7 +115,7 @@ async fn a_waiter_at_a_demoted_master_goes_on_waiting_at_the_new_one() {
     let held = take(&store, "r", MINUTE).await;
     let waiter = wait(&store, "r", MINUTE);
     let mut connection = old.connect();
-    until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01qr"]) == 1).await;
+    until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01q{2Rk}r"]) == 1).await;
     fail_over(&old, &new).await;
     fixed.lead_to(new.address());
     open(&new).await.unlock(unlock(&held, "r")).await.unwrap();

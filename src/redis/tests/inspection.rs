@@ -94,11 +94,11 @@ async fn other_keys_are_in_no_list() {
     let server = RedisServer::start();
     let backend = backend(&server.address()).await;
     let mut connection = server.connect();
-    for key in ["r/1", "\x01hr/2", "\x01rr/3", "\x01h", "\x01xr/4"] {
-        let () = ask(&mut connection, &["SET", key, "7:60000:ab:x:1:2:0:me", "EX", "60"]);
+    for key in ["r/1", "\x01h{4C8}r/2", "\x01r{4C9}r/3", "\x01h", "\x01xr/4"] {
+        let () = ask(&mut connection, &["SET", key, "7:ab:ab:x:1:60000:10:2:0:me", "EX", "60"]);
     }
     let _: i64 = redis::cmd("HSET")
-        .arg(b"\x01rr/\xff")
+        .arg(b"\x01r{2Rk}r/\xff")
         .arg("m")
         .arg("m")
         .query(&mut connection)
@@ -112,7 +112,7 @@ async fn other_keys_are_in_no_list() {
 /// Writes keys of leasehold by hand: a queue and the records of readers that are none.
 pub(super) fn spoil(server: &RedisServer) {
     let mut connection = server.connect();
-    for key in ["\x01hr/1", "\x01qr/1", "\x01rr/2"] {
+    for key in ["\x01h{6cy}r/1", "\x01q{6cy}r/1", "\x01r{4C8}r/2"] {
         let () = ask(&mut connection, &["SET", key, "by hand"]);
     }
     let () = ask(&mut connection, &["SET", "r/2", "\x01sby hand"]);
@@ -251,10 +251,10 @@ async fn an_id_ends_its_own_reader_and_leaves_nothing_of_it() {
     let backend = backend(&server.address()).await;
     let mut connection = server.connect();
     held(&*backend, &reader("kept", "")).await;
-    let before: usize = ask(&mut connection, &["HLEN", "\x01rr"]);
+    let before: usize = ask(&mut connection, &["HLEN", "\x01r{2Rk}r"]);
     let ended = held(&*backend, &reader("ended", "")).await;
     backend.unlock(&release(of(&ended)), in_time()).await.unwrap();
-    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), before);
+    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01r{2Rk}r"]), before);
     let again = backend.unlock(&release(of(&ended)), in_time()).await;
     assert_eq!(again, Err(BackendError::NotHeld { held: true }));
     backend.unlock(&owner("kept"), in_time()).await.unwrap();
@@ -266,7 +266,7 @@ async fn an_end_by_id_is_completed_though_its_request_is_lost() {
     let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     let grant = held(&*backend, &attempt("me")).await;
-    proxy.hold_request("EVALSHA");
+    proxy.hold_request(call());
     assert_eq!(backend.unlock(&release(of(&grant)), in_time()).await, Ok(()));
     assert_eq!(ask::<i64>(&mut server.connect(), &["EXISTS", "r"]), 0);
 }
@@ -277,7 +277,7 @@ async fn an_end_by_id_that_is_tried_again_spares_what_was_granted_since() {
     let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     let end = release(of(&held(&*there, &attempt("me")).await));
-    proxy.lose_reply_to("EVALSHA");
+    proxy.lose_reply_to(call());
     let unknown = here.unlock(&end, in_time()).await;
     assert!(matches!(unknown, Err(BackendError::Unknown(_))), "{unknown:?}");
     held(&*there, &attempt("me")).await;
@@ -323,9 +323,9 @@ async fn a_place_that_somebody_else_wrote_does_not_hide_the_others() {
     let backend = backend(&server.address()).await;
     let mut connection = server.connect();
     put_places(&mut connection, "r", &"f".repeat(32), 1);
-    let odd = [&[b'f'; 32][..], b"60000:ab:x:0:2:0:me\xff"].concat();
+    let odd = [&[b'f'; 32][..], b":ab:x:1:60000:00:2:0:me\xff"].concat();
     let _: i64 =
-        redis::cmd("ZADD").arg("\x01qr").arg(9).arg(odd).query(&mut connection).unwrap();
+        redis::cmd("ZADD").arg("\x01q{2Rk}r").arg(9).arg(odd).query(&mut connection).unwrap();
     let shown =
         seen(&*backend).waiters(&r(), &PageRequest::first(10), in_time()).await.unwrap();
     let positions: Vec<_> = shown.items.iter().map(|waiter| waiter.position).collect();

@@ -23,7 +23,8 @@ mod stale;
 mod watching;
 
 use std::{
-    sync::Arc,
+    collections::HashMap,
+    sync::{Arc, LazyLock},
     time::{Duration, Instant},
 };
 
@@ -31,7 +32,10 @@ use leasehold_lock::{
     AcquireRequest, Clock, Granted, Holder, LockError, LockId, RenewRequest, RequestId, Store,
     UnlockRequest,
 };
-use leasehold_testkit::{proxy::Proxy, redis::RedisServer};
+use leasehold_testkit::{
+    proxy::Proxy,
+    redis::{RedisServer, without_functions},
+};
 
 async fn open(server: &RedisServer) -> Store {
     open_with(server, &[]).await
@@ -117,22 +121,59 @@ fn changes(connection: &mut redis::Connection) -> String {
         .to_owned()
 }
 
+/// A key that leasehold keeps beside that of the resource. Its tag hashes to the resource's slot.
+fn key(kind: char, resource: &str) -> String {
+    static TAGS: LazyLock<HashMap<u16, String>> = LazyLock::new(|| {
+        let digits = || ('0'..='9').chain('A'..='Z').chain('a'..='z');
+        let tags = digits().flat_map(|a| digits().map(move |b| (a, b)));
+        let tags = tags.flat_map(|(a, b)| digits().map(move |c| format!("{a}{b}{c}")));
+        let mut first = HashMap::new();
+        for tag in tags {
+            first.entry(slot(&tag)).or_insert(tag);
+        }
+        first
+    });
+    format!("\x01{kind}{{{}}}{resource}", TAGS[&slot(resource)])
+}
+
+/// The slot of a name without braces.
+fn slot(name: &str) -> u16 {
+    let bits =
+        name.bytes().flat_map(|byte| (0..8).rev().map(move |bit| u16::from(byte >> bit & 1)));
+    let crc = bits.fold(0_u16, |crc, bit| (crc << 1) ^ (0x1021 * ((crc >> 15) ^ bit)));
+    crc % (1 << 14)
+}
+
+/// The command that runs the library.
+fn call() -> &'static str {
+    if without_functions() { "EVALSHA" } else { "FCALL" }
+}
+
+/// The name of a function of the loaded library.
+fn function(connection: &mut redis::Connection, verb: &str) -> String {
+    let list: redis::Value = ask(connection, &["FUNCTION", "LIST"]);
+    let list = format!("{list:?}");
+    let (_, name) = list.split_once(&format!("{verb}_")).expect("the function is loaded");
+    let hash: String = name.chars().take_while(char::is_ascii_hexdigit).collect();
+    format!("{verb}_{hash}")
+}
+
 fn waiting(connection: &mut redis::Connection, resource: &str) -> usize {
-    ask(connection, &["ZCARD", &format!("\x01q{resource}")])
+    ask(connection, &["ZCARD", &key('q', resource)])
 }
 
 /// The places in the queue, in order.
 fn places(connection: &mut redis::Connection, resource: &str) -> Vec<String> {
-    ask(connection, &["ZRANGE", &format!("\x01q{resource}"), "0", "-1"])
+    ask(connection, &["ZRANGE", &key('q', resource), "0", "-1"])
 }
 
 /// Appends places of attempts that nobody makes to the queue.
 fn put_places(connection: &mut redis::Connection, resource: &str, process: &str, count: usize) {
     let first = waiting(connection, resource);
     for n in first..first + count {
-        let place = format!("{process}60000:{n:032x}:x:0:4:0:dead");
+        let place = format!("{process}:{n:032x}:x:1:60000:00:4:0:dead");
         let ticket = (n + 1).to_string();
-        let _: i64 = ask(connection, &["ZADD", &format!("\x01q{resource}"), &ticket, &place]);
+        let _: i64 = ask(connection, &["ZADD", &key('q', resource), &ticket, &place]);
     }
 }
 

@@ -9,15 +9,16 @@ fn kill_clients(connection: &mut redis::Connection) {
 }
 
 #[tokio::test]
-async fn scripts_that_were_flushed_are_loaded_again() {
+async fn a_library_that_was_flushed_is_loaded_again() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    let () = ask(&mut connection, &["SCRIPT", "FLUSH"]);
+    let library = if without_functions() { "SCRIPT" } else { "FUNCTION" };
+    let () = ask(&mut connection, &[library, "FLUSH"]);
     let held = take(&store, "r", MINUTE).await;
-    let () = ask(&mut connection, &["SCRIPT", "FLUSH"]);
+    let () = ask(&mut connection, &[library, "FLUSH"]);
     store.renew(renewal(&held, "r", MINUTE)).await.unwrap();
-    let () = ask(&mut connection, &["SCRIPT", "FLUSH"]);
+    let () = ask(&mut connection, &[library, "FLUSH"]);
     store.unlock(unlock(&held, "r")).await.unwrap();
 }
 
@@ -225,8 +226,8 @@ async fn share_with_documented_permissions(store: &Store, connection: &mut redis
         async move { store.lock(shared).await.map(|granted| granted.receipt.accept()) }
     });
     until("queued", || waiting(connection, "r") == 2).await;
-    let before = super::places::scripts_run(connection);
-    until("looked at", || super::places::scripts_run(connection) >= before + 2).await;
+    let before = super::places::calls_made(connection);
+    until("looked at", || super::places::calls_made(connection) >= before + 2).await;
     writer.abort();
     soon(behind).await.unwrap().unwrap();
     inspect_with_documented_permissions(store).await;

@@ -1,8 +1,8 @@
 //! The port's promises when replies are lost.
 
 use leasehold_lock::{
-    Attempt, AttemptId, Backend, BackendError, Context, LockId, Mode, Release, ReleaseOf,
-    ResourceId, Settings, Ttl, properties::Properties,
+    Attempt, AttemptId, Backend, BackendError, Context, Grant, LockId, Mode, Release,
+    ReleaseOf, ResourceId, Settings, Ttl, properties::Properties,
 };
 
 use super::*;
@@ -21,7 +21,6 @@ pub(super) fn attempt(lock_id: &str) -> Arc<Attempt> {
         lock_id: LockId::new(lock_id).unwrap(),
         lock_id_given: true,
         request_id: None,
-        published: false,
         mode: Mode::Exclusive,
         holder: None,
         ttl: Ttl::new(MINUTE, MINUTE).unwrap(),
@@ -30,6 +29,11 @@ pub(super) fn attempt(lock_id: &str) -> Arc<Attempt> {
 
 pub(super) fn release(of: ReleaseOf) -> Release {
     Release::new(ResourceId::new("r").unwrap(), of)
+}
+
+/// A release of a grant whose ID the process knows.
+pub(super) fn known(lock_id: &str, grant: &Grant) -> Release {
+    Release { known: grant.id, ..owner(lock_id) }
 }
 
 pub(super) fn owner(lock_id: &str) -> Release {
@@ -75,9 +79,9 @@ async fn a_release_whose_reply_was_lost_is_never_reported_as_not_held() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
-    backend.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
     proxy.lose_reply_to("");
-    let released = backend.unlock(&owner("me"), in_time()).await;
+    let released = backend.unlock(&known("me", &grant), in_time()).await;
     assert!(matches!(released, Err(BackendError::Unknown(_))), "{released:?}");
     let exists: i64 = ask(&mut server.connect(), &["EXISTS", "r"]);
     assert_eq!(exists, 0);
@@ -89,8 +93,8 @@ async fn a_release_that_is_tried_again_spares_what_was_granted_since() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
-    let release = owner("me");
-    here.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let grant = here.try_lock(&attempt("me"), in_time()).await.unwrap();
+    let release = known("me", &grant);
     proxy.lose_reply_to("");
     assert!(here.unlock(&release, in_time()).await.is_err());
     let newer = there.try_lock(&attempt("me"), in_time()).await.unwrap();
@@ -108,7 +112,7 @@ async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
     let grant = backend.try_lock(&attempt("me"), in_time()).await.unwrap();
     let release = owner("me");
     // As after a first try whose request was lost.
-    release.target.fix(grant.token.unwrap().get().to_string());
+    release.target.fix(grant.id.unwrap().to_string());
     backend.unlock(&release, in_time()).await.unwrap();
 }
 

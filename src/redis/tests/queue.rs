@@ -199,7 +199,7 @@ async fn whenever_a_caller_goes_away_the_next_is_served() {
         let (_, released) = tokio::join!(gone, release);
         released.unwrap();
         until("free again", || {
-            ask::<i64>(&mut connection, &["EXISTS", "r", "\x01qr", "\x01hr"]) == 0
+            ask::<i64>(&mut connection, &["EXISTS", "r", "\x01q{2Rk}r", "\x01h{2Rk}r"]) == 0
         })
         .await;
     }
@@ -237,10 +237,10 @@ async fn a_look_that_hands_over_keeps_the_queue() {
     until("queued", || waiting(&mut connection, "r") == 1).await;
     let second = wait(&store, "r", MINUTE);
     until("queued", || waiting(&mut connection, "r") == 2).await;
-    let end = "redis.call('DEL', 'r') redis.call('PEXPIRE', '\x01qr', 60000)";
+    let end = "redis.call('DEL', 'r') redis.call('PEXPIRE', '\x01q{2Rk}r', 60000)";
     let () = ask(&mut connection, &["EVAL", end, "0"]);
     soon(first).await.unwrap().unwrap();
-    let left_ms: i64 = ask(&mut connection, &["PTTL", "\x01qr"]);
+    let left_ms: i64 = ask(&mut connection, &["PTTL", "\x01q{2Rk}r"]);
     assert!(left_ms > 60_000, "the queue ends in {left_ms} ms");
     drop(second);
 }
@@ -256,7 +256,7 @@ async fn a_queue_outlives_the_time_between_looks_at_most_resources_of_a_slow_ser
     let mut connection = server.connect();
     let live = wait(&store, "r", MINUTE);
     until("queued", || waiting(&mut connection, "r") == 1).await;
-    let left_ms: i64 = ask(&mut connection, &["PTTL", "\x01qr"]);
+    let left_ms: i64 = ask(&mut connection, &["PTTL", "\x01q{2Rk}r"]);
     assert!(left_ms > 100_000 / 64 * 1000 * 2, "the queue ends in {left_ms} ms");
     drop(live);
 }

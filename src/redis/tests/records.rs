@@ -17,7 +17,7 @@ fn asked(ttl: Duration) -> AcquireRequest {
 
 /// The key's end and its record's, in milliseconds of the server's clock.
 fn ends(connection: &mut redis::Connection) -> (i64, i64) {
-    (ask(connection, &["PEXPIRETIME", "r"]), ask(connection, &["PEXPIRETIME", "\x01hr"]))
+    (ask(connection, &["PEXPIRETIME", "r"]), ask(connection, &["PEXPIRETIME", "\x01h{2Rk}r"]))
 }
 
 /// Locks `r` as the built-in `lock.redis` does.
@@ -39,7 +39,8 @@ fn stand_still_waiting(server: &RedisServer) -> std::sync::mpsc::Sender<()> {
         runtime.block_on(async {
             let store = try_open(&address, &[]).await.unwrap();
             tokio::spawn(async move { store.lock(asked(MINUTE)).await.map(drop) });
-            until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01qr"]) == 1).await;
+            until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01q{2Rk}r"]) == 1)
+                .await;
         });
         queued.send(()).unwrap();
         let _ = going_on.recv();
@@ -66,7 +67,7 @@ async fn a_record_ends_with_its_key_however_the_grant_was_made() {
     let (key, record) = ends(&mut connection);
     assert_eq!(key, record, "found again");
     let next = wait(&store, "r", MINUTE);
-    until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01qr"]) == 1).await;
+    until("queued", || ask::<i64>(&mut connection, &["EXISTS", "\x01q{2Rk}r"]) == 1).await;
     store.unlock(unlock(&held, "r")).await.unwrap();
     soon(next).await.unwrap().unwrap();
     let (key, record) = ends(&mut connection);
@@ -107,7 +108,7 @@ async fn a_released_grant_leaves_no_record_behind_a_hand_over() {
     let _frozen = freeze(&server);
     for how in ["unlock", "force", "withdrawal"] {
         let granted = store.try_lock(asked(MINUTE)).await.unwrap();
-        let ends: String = ask(&mut connection, &["PEXPIRETIME", "\x01hr"]);
+        let ends: String = ask(&mut connection, &["PEXPIRETIME", "\x01h{2Rk}r"]);
         put_places(&mut connection, "r", FROZEN, 1);
         match how {
             "withdrawal" => drop(granted),
@@ -124,7 +125,7 @@ async fn a_released_grant_leaves_no_record_behind_a_hand_over() {
         let () = ask(&mut connection, &["SET", "r", "owner", "PXAT", &ends]);
         let repeated = store.try_lock(asked(MINUTE)).await;
         assert!(matches!(repeated, Err(LockError::Locked { .. })), "{how}: {repeated:?}");
-        let _: i64 = ask(&mut connection, &["DEL", "r", "\x01hr"]);
+        let _: i64 = ask(&mut connection, &["DEL", "r", "\x01h{2Rk}r"]);
     }
 }
 
@@ -179,7 +180,7 @@ async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
     let store = open(&server).await;
     let mut connection = server.connect();
     store.try_lock(asked(MINUTE)).await.unwrap().receipt.accept();
-    for key in ["r", "\x01hr"] {
+    for key in ["r", "\x01h{2Rk}r"] {
         let () = ask(&mut connection, &["PERSIST", key]);
     }
     let repeated = store.try_lock(asked(MINUTE)).await;
@@ -191,7 +192,10 @@ async fn a_key_whose_expiry_was_taken_away_by_hand_counts_as_foreign() {
 #[tokio::test]
 async fn a_clock_that_jumps_between_two_readings_separates_no_record_from_its_key() {
     let server = RedisServer::start();
-    let script = include_str!("../scripts/end_together.lua");
+    let (_, text) =
+        include_str!("../library/grant.lua").split_once("local function end_to").unwrap();
+    let (body, _) = text.split_once("\nend\n").unwrap();
+    let script = format!("local function end_to{body}\nend\n");
     for (left_ms, together) in [
         // The key's, the record's, then both again as often as they are asked for.
         ("100, 97, 97, 97, 97", 1),

@@ -8,20 +8,24 @@ use super::{
     *,
 };
 
-/// A force's release in the wire's form: the flag and no lock ID.
-const FORCE: &str = "$1\r\n1\r\n$0\r\n\r\n";
+/// A force's release in the wire's form: no lock ID behind the last key or the verb.
+pub(super) fn by_force() -> &'static str {
+    if without_functions() {
+        "$7\r\nrelease\r\n$0\r\n\r\n"
+    } else {
+        "\x01p{2Rk}r\r\n$0\r\n\r\n"
+    }
+}
 
 fn is_held(connection: &mut redis::Connection) -> bool {
     ask::<i64>(connection, &["EXISTS", "r"]) == 1
 }
 
-/// Every counter, and so the next token, is an hour ahead of the clock.
+/// The counter, and so the next token, is an hour ahead of the clock.
 fn put_tokens_ahead_of_the_clock(connection: &mut redis::Connection) {
     let time: (u64, u64) = ask(connection, &["TIME"]);
     let ahead = ((time.0 + 3600) * 1_000_000).to_string();
-    for counter in 0..1024 {
-        let () = ask(connection, &["SET", &format!("\x01c{counter}"), &ahead]);
-    }
+    let () = ask(connection, &["SET", "\x01c{2Rk}", &ahead]);
 }
 
 /// Trap: redis 47
@@ -40,7 +44,7 @@ async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() 
     .await;
     let unlocking = tokio::spawn(async move { here.unlock(&owner("me"), in_time()).await });
     tokio::time::sleep(SECOND / 20).await;
-    proxy.hold_request("EVALSHA");
+    proxy.hold_request(call());
     proxy.refuse(false);
     assert_eq!(soon(unlocking).await.unwrap(), Ok(()));
     assert!(!is_held(&mut server.connect()));
@@ -54,7 +58,7 @@ async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     let backend = backend(proxy.address()).await;
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "owner", "EX", "60", "NX"]);
-    proxy.hold_request("EVALSHA");
+    proxy.hold_request(call());
     assert_eq!(backend.unlock(&owner("owner"), in_time()).await, Ok(()));
     assert!(!is_held(&mut connection));
 }
@@ -67,7 +71,7 @@ async fn a_force_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
     let backend = backend(proxy.address()).await;
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "owner", "EX", "60", "NX"]);
-    proxy.hold_request(FORCE);
+    proxy.hold_request(by_force());
     assert_eq!(backend.unlock(&release(ReleaseOf::Anyone), in_time()).await, Ok(()));
     assert!(!is_held(&mut connection));
 }
@@ -80,7 +84,7 @@ async fn a_force_that_is_tried_again_spares_a_foreign_lock_set_since() {
     let backend = backend(proxy.address()).await;
     let mut connection = server.connect();
     let () = ask(&mut connection, &["SET", "r", "one", "EX", "60", "NX"]);
-    proxy.lose_reply_to(FORCE);
+    proxy.lose_reply_to(by_force());
     let force = release(ReleaseOf::Anyone);
     let unknown = backend.unlock(&force, in_time()).await;
     assert!(matches!(unknown, Err(BackendError::Unknown(_))), "{unknown:?}");
@@ -97,7 +101,7 @@ async fn a_force_that_is_tried_again_spares_what_was_granted_since() {
     let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
-    proxy.lose_reply_to(FORCE);
+    proxy.lose_reply_to(by_force());
     let force = release(ReleaseOf::Anyone);
     assert!(here.unlock(&force, in_time()).await.is_err());
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
@@ -115,7 +119,7 @@ async fn a_force_is_completed_also_where_tokens_are_ahead_of_the_clock() {
     let mut connection = server.connect();
     put_tokens_ahead_of_the_clock(&mut connection);
     there.try_lock(&attempt("me"), in_time()).await.unwrap();
-    proxy.hold_request(FORCE);
+    proxy.hold_request(by_force());
     assert_eq!(here.unlock(&release(ReleaseOf::Anyone), in_time()).await, Ok(()));
     assert!(!is_held(&mut connection));
 }
@@ -135,7 +139,7 @@ async fn an_unlock_by_a_made_lock_id_is_completed_also_where_tokens_are_ahead_of
         ..Attempt::clone(&attempt("any"))
     };
     there.try_lock(&made, in_time()).await.unwrap();
-    proxy.hold_request("EVALSHA");
+    proxy.hold_request(call());
     let unlocked = here.unlock(&release(ReleaseOf::Owner(lock_id)), in_time()).await;
     assert_eq!(unlocked, Ok(()));
     assert!(!is_held(&mut connection));

@@ -18,7 +18,7 @@ async fn taken_over(server: &RedisServer, store: &Store) -> (Granted, Granted) {
 
 /// How many keys the resource has.
 fn left(connection: &mut redis::Connection) -> i64 {
-    ask(connection, &["EXISTS", "r", "\x01hr", "\x01qr"])
+    ask(connection, &["EXISTS", "r", "\x01h{2Rk}r", "\x01q{2Rk}r"])
 }
 
 /// A renewal neither passes for the next holder's nor brings back what

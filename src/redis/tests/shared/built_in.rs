@@ -109,7 +109,7 @@ async fn a_mark_whose_records_were_deleted_keeps_everybody_out_until_it_ends() {
     let store = open(&server).await;
     let reader = read(&store, "r", SECOND * 2).await;
     let mut connection = server.connect();
-    let _: i64 = ask(&mut connection, &["DEL", "\x01rr"]);
+    let _: i64 = ask(&mut connection, &["DEL", "\x01r{2Rk}r"]);
     let gone = store.renew(renewal(&reader, "r", MINUTE)).await;
     assert_eq!(gone, Err(LockError::NotFound { held: true }));
     assert!(is_locked(&store.try_lock(shared("r", MINUTE)).await));

@@ -159,7 +159,7 @@ async fn the_only_reader_past_its_end_holds_nothing_though_its_key_is_there() {
     let store = open(&server).await;
     let mut connection = server.connect();
     let reader = read(&store, "r", Duration::from_millis(300)).await;
-    for key in ["r", "\x01rr", "\x01er", "\x01tr"] {
+    for key in ["r", "\x01r{2Rk}r", "\x01e{2Rk}r", "\x01t{2Rk}r"] {
         let () = ask(&mut connection, &["PERSIST", key]);
     }
     until("past its end", || is_over(&mut connection, &reader)).await;

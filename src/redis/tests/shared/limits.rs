@@ -41,17 +41,23 @@ async fn expired_shared_grants_do_not_pile_up() {
             request_id: RequestId::new(&format!("request {n}")).unwrap(),
             ..shared("r", SECOND / 10)
         };
-        last = store.try_lock(asked).await.unwrap();
-        last.receipt.accept();
+        // On a slow machine the answer may come after the TTL.
+        if let Ok(granted) = store.try_lock(asked).await {
+            last = granted;
+            last.receipt.accept();
+        }
     }
     let mut connection = server.connect();
     until("over", || is_over(&mut connection, &last)).await;
     let live = readers(&store, "r", 10).await;
-    for key in ["\x01er", "\x01tr"] {
+    for key in ["\x01e{2Rk}r", "\x01t{2Rk}r"] {
         assert_eq!(ask::<usize>(&mut connection, &["ZCARD", key]), live.len() + 1);
     }
     // The mark and the newest token besides the records and the public IDs.
-    assert_eq!(ask::<usize>(&mut connection, &["HLEN", "\x01rr"]), 2 * (live.len() + 1) + 2);
+    assert_eq!(
+        ask::<usize>(&mut connection, &["HLEN", "\x01r{2Rk}r"]),
+        2 * (live.len() + 1) + 2
+    );
 }
 
 #[tokio::test]
@@ -62,7 +68,8 @@ async fn the_keys_of_a_long_reader_who_has_left_end_soon_after_those_who_stay() 
     let stays = read(&store, "r", MINUTE).await;
     let long = read(&store, "r", MINUTE * 60).await;
     let kept_ms = |connection: &mut _| {
-        ["\x01rr", "\x01er", "\x01tr"].map(|key| ask::<i64>(connection, &["PTTL", key]))
+        ["\x01r{2Rk}r", "\x01e{2Rk}r", "\x01t{2Rk}r"]
+            .map(|key| ask::<i64>(connection, &["PTTL", key]))
     };
     let minute_ms = i64::try_from(MINUTE.as_millis()).unwrap();
     assert!(kept_ms(&mut connection).iter().all(|left| *left > 59 * minute_ms));
@@ -80,13 +87,13 @@ async fn the_records_of_a_reader_last_as_long_as_it_whoever_moved_their_expiry()
     let store = open(&server).await;
     let mut connection = server.connect();
     read(&store, "r", MINUTE).await;
-    for key in ["\x01rr", "\x01er", "\x01tr"] {
+    for key in ["\x01r{2Rk}r", "\x01e{2Rk}r", "\x01t{2Rk}r"] {
         let () = ask(&mut connection, &["PEXPIRE", key, "5000"]);
     }
     let reader = read(&store, "r", MINUTE).await;
     store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();
     let end: i64 = ask(&mut connection, &["PEXPIRETIME", "r"]);
-    for key in ["\x01rr", "\x01er", "\x01tr"] {
+    for key in ["\x01r{2Rk}r", "\x01e{2Rk}r", "\x01t{2Rk}r"] {
         assert!(ask::<i64>(&mut connection, &["PEXPIRETIME", key]) >= end);
     }
 }
@@ -141,7 +148,7 @@ async fn a_reader_that_has_waited_removes_expired_ones_too() {
     until("queued", || waiting(&mut connection, "r") == 2).await;
     writer.abort();
     soon(reader).await.unwrap().unwrap();
-    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01er"]), 2);
+    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01e{2Rk}r"]), 2);
 }
 
 #[tokio::test]

@@ -3,19 +3,19 @@
 use leasehold_lock::{Attempt, BackendError, ReleaseOf};
 
 use super::{
-    super::port::{attempt, backend, in_time, owner, release},
+    super::{
+        port::{attempt, backend, in_time, known, owner, release},
+        releases::by_force,
+    },
     *,
 };
-
-/// A force's release in the wire's form: the flag and no lock ID.
-const FORCE: &str = "$1\r\n1\r\n$0\r\n\r\n";
 
 fn sharing(lock_id: &str) -> Arc<Attempt> {
     Arc::new(Attempt { mode: Mode::Shared, ..(*attempt(lock_id)).clone() })
 }
 
 fn is_reader(connection: &mut redis::Connection, lock_id: &str) -> bool {
-    ask::<Option<String>>(connection, &["ZSCORE", "\x01er", lock_id]).is_some()
+    ask::<Option<String>>(connection, &["ZSCORE", "\x01e{2Rk}r", lock_id]).is_some()
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn a_shared_try_whose_reply_was_lost_is_recognised_as_its_own() {
     proxy.lose_reply_to("");
     let grant = here.try_lock(&sharing("me"), in_time()).await.unwrap();
     assert!(grant.created);
-    assert_eq!(ask::<usize>(&mut server.connect(), &["ZCARD", "\x01er"]), 2);
+    assert_eq!(ask::<usize>(&mut server.connect(), &["ZCARD", "\x01e{2Rk}r"]), 2);
 }
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn a_shared_wait_whose_replies_were_lost_is_granted_once() {
     there.unlock(&owner("first"), in_time()).await.unwrap();
     let grant = soon(waits).await.unwrap().unwrap();
     assert!(grant.created);
-    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01er"]), 1);
+    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01e{2Rk}r"]), 1);
     assert_eq!((called(&mut connection, "r"), waiting(&mut connection, "r")), (0, 0));
 }
 
@@ -58,9 +58,9 @@ async fn a_shared_release_whose_reply_was_lost_is_never_reported_as_not_held() {
     let proxy = Proxy::start(server.address()).await;
     let backend = backend(proxy.address()).await;
     backend.try_lock(&sharing("other"), in_time()).await.unwrap();
-    backend.try_lock(&sharing("me"), in_time()).await.unwrap();
+    let grant = backend.try_lock(&sharing("me"), in_time()).await.unwrap();
     proxy.lose_reply_to("");
-    let released = backend.unlock(&owner("me"), in_time()).await;
+    let released = backend.unlock(&known("me", &grant), in_time()).await;
     assert!(matches!(released, Err(BackendError::Unknown(_))), "{released:?}");
     let mut connection = server.connect();
     assert!(!is_reader(&mut connection, "me") && is_reader(&mut connection, "other"));
@@ -73,8 +73,8 @@ async fn a_shared_release_that_is_tried_again_spares_what_was_granted_since() {
     let proxy = Proxy::start(server.address()).await;
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     there.try_lock(&sharing("other"), in_time()).await.unwrap();
-    here.try_lock(&sharing("me"), in_time()).await.unwrap();
-    let release = owner("me");
+    let grant = here.try_lock(&sharing("me"), in_time()).await.unwrap();
+    let release = known("me", &grant);
     proxy.lose_reply_to("");
     assert!(here.unlock(&release, in_time()).await.is_err());
     there.try_lock(&sharing("me"), in_time()).await.unwrap();
@@ -124,7 +124,7 @@ async fn a_force_that_is_tried_again_spares_readers_that_joined_since() {
     }
     let force = release(ReleaseOf::Anyone);
     // The first sending never arrives.
-    proxy.hold_request(FORCE);
+    proxy.hold_request(by_force());
     proxy.refuse(true);
     let at_once = tokio::time::Instant::now() + SECOND / 2;
     assert!(here.unlock(&force, at_once).await.is_err());
@@ -132,7 +132,7 @@ async fn a_force_that_is_tried_again_spares_readers_that_joined_since() {
     proxy.refuse(false);
     soon(async { while here.ping(in_time()).await.is_err() {} }).await;
     here.unlock(&force, in_time()).await.unwrap();
-    let left: Vec<String> = ask(&mut server.connect(), &["ZRANGE", "\x01er", "0", "-1"]);
+    let left: Vec<String> = ask(&mut server.connect(), &["ZRANGE", "\x01e{2Rk}r", "0", "-1"]);
     assert_eq!(left, ["newer"]);
 }
 
@@ -143,7 +143,7 @@ async fn a_force_that_is_tried_again_spares_later_shared_grants() {
     let (here, there) = (backend(proxy.address()).await, backend(&server.address()).await);
     there.try_lock(&sharing("older"), in_time()).await.unwrap();
     let force = release(ReleaseOf::Anyone);
-    proxy.lose_reply_to(FORCE);
+    proxy.lose_reply_to(by_force());
     let unknown = here.unlock(&force, in_time()).await;
     assert!(matches!(unknown, Err(BackendError::Unknown(_))), "{unknown:?}");
     there.try_lock(&sharing("newer"), in_time()).await.unwrap();
@@ -175,5 +175,5 @@ async fn readers_in_line_outlive_a_cut_connection() {
     for wait in waits {
         assert!(soon(wait).await.unwrap().unwrap().created);
     }
-    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01er"]), 100);
+    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01e{2Rk}r"]), 100);
 }

@@ -52,19 +52,20 @@ async fn unlock_all(store: &Store, resource: &str, granted: &[Granted]) {
 
 /// How many hand-overs of shared grants are not confirmed.
 fn called(connection: &mut redis::Connection, resource: &str) -> usize {
-    ask(connection, &["ZCARD", &format!("\x01p{resource}")])
+    ask(connection, &["ZCARD", &key('p', resource)])
 }
 
 /// When the resource's key ends, and when the last of its shared grants does.
 fn ends(connection: &mut redis::Connection) -> (i64, i64) {
-    let last: Vec<String> = ask(connection, &["ZRANGE", "\x01er", "-1", "-1", "WITHSCORES"]);
+    let last: Vec<String> =
+        ask(connection, &["ZRANGE", "\x01e{2Rk}r", "-1", "-1", "WITHSCORES"]);
     let key = ask(connection, &["PEXPIRETIME", "r"]);
     (key, last.get(1).map_or(-2, |end| end.parse().unwrap()))
 }
 
 /// Whether the TTL of a shared grant of `r` is over. Its entry must still be there.
 pub(super) fn is_over(connection: &mut redis::Connection, granted: &Granted) -> bool {
-    let end: String = ask(connection, &["ZSCORE", "\x01er", granted.lock_id.as_str()]);
+    let end: String = ask(connection, &["ZSCORE", "\x01e{2Rk}r", granted.lock_id.as_str()]);
     let (seconds, micros): (i64, i64) = ask(connection, &["TIME"]);
     end.parse::<i64>().unwrap() < seconds * 1000 + micros / 1000
 }
@@ -76,6 +77,6 @@ fn is_locked<T>(result: &Result<T, LockError>) -> bool {
 /// Appends a place of a writer or a reader whose process is `process` to the queue.
 fn put_place(connection: &mut redis::Connection, process: &str, mode: char) {
     let number = waiting(connection, "r") + 1;
-    let place = format!("{process}60000:{number:032x}:{mode}:0:4:0:dead");
-    let _: i64 = ask(connection, &["ZADD", "\x01qr", &number.to_string(), &place]);
+    let place = format!("{process}:{number:032x}:{mode}:1:60000:00:4:0:dead");
+    let _: i64 = ask(connection, &["ZADD", "\x01q{2Rk}r", &number.to_string(), &place]);
 }

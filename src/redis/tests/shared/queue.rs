@@ -18,7 +18,7 @@ async fn readers_in_a_row_are_granted_together() {
     for wait in waits {
         soon(wait).await.unwrap().unwrap();
     }
-    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01er"]), READERS);
+    assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01e{2Rk}r"]), READERS);
 }
 
 #[tokio::test]
@@ -107,7 +107,7 @@ async fn force_hands_shared_grants_over_to_the_writer_that_waits() {
     store.unlock(force("r")).await.unwrap();
     let written = soon(writer).await.unwrap().unwrap();
     assert!(all.iter().all(|reader| reader.token < written.token));
-    let keys: Vec<String> = ask(&mut connection, &["KEYS", "\x01[retp]r"]);
+    let keys: Vec<String> = ask(&mut connection, &["KEYS", "\x01[retp]{???}r"]);
     assert!(keys.is_empty(), "{keys:?}");
 }
 
@@ -140,7 +140,15 @@ async fn whenever_a_reader_goes_away_nothing_of_it_is_left() {
         released.unwrap();
         drop(gone);
         until("free again", || {
-            let keys = ["EXISTS", "r", "\x01qr", "\x01hr", "\x01rr", "\x01er", "\x01pr"];
+            let keys = [
+                "EXISTS",
+                "r",
+                "\x01q{2Rk}r",
+                "\x01h{2Rk}r",
+                "\x01r{2Rk}r",
+                "\x01e{2Rk}r",
+                "\x01p{2Rk}r",
+            ];
             ask::<i64>(&mut connection, &keys) == 0
         })
         .await;

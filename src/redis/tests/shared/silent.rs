@@ -97,7 +97,7 @@ async fn a_writer_that_lives_keeps_its_place_before_readers() {
     let before = places(&mut connection, "r");
     let mut answers = Vec::new();
     until("asked and answered twice", || {
-        let doubt: Option<String> = ask(&mut connection, &["HGET", "\x01rr", "d"]);
+        let doubt: Option<String> = ask(&mut connection, &["HGET", "\x01r{2Rk}r", "d"]);
         answers.extend(doubt.filter(|doubt| doubt.ends_with('+')));
         answers.dedup();
         answers.len() >= 2

@@ -1,0 +1,210 @@
+//! The library of functions that decide everything on the server.
+//!
+//! Its text is the files below, with the constants that Rust and Lua share. Names of functions
+//! are global on a server, so they end with a hash of the text: different versions can work
+//! beside each other. Where functions are missing, forbidden or cannot be loaded, the same
+//! text runs as a script, which gives the same answers and costs the server more.
+
+use std::{fmt::Write as _, sync::LazyLock, time::Duration};
+
+use ::redis::{Cmd, Script, cmd};
+
+use super::keys::Keys;
+
+/// How long a waiter has to confirm a hand-over. A dead waiter delays the next by at most
+/// this.
+pub(super) const PROVISIONAL: Duration = Duration::from_secs(2);
+/// How long a hand-over that was not confirmed remains visible.
+const LAPSED: Duration = Duration::from_secs(2);
+/// The longest time between two looks of a process at a resource that it waits for.
+pub(super) const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How often to look at a resource that is locked without leasehold.
+pub(super) const FOREIGN: Duration = Duration::from_millis(900);
+/// How long a queue exists after the last look at it. A process that waits for 100,000
+/// resources needs half an hour to look at all of them if a round trip takes a second.
+const QUEUE: Duration = Duration::from_secs(60 * 60);
+/// How many places a function checks at most, so that it does not block the server for long.
+const CHUNK: usize = 512;
+/// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
+/// how many expired shared grants a function removes at most.
+const BATCH: usize = 64;
+/// How long a process that has proved that it does not stand still is not asked again on
+/// behalf of callers that do not wait behind it.
+const QUIET: Duration = Duration::from_secs(5);
+/// How much longer than the last shared grant the keys of shared grants are kept when their
+/// expiry is moved.
+const KEPT: Duration = Duration::from_secs(10);
+
+/// What a refused try must do: look at the resource at once, or soon.
+pub(super) const LOOK_NOW: u8 = 1;
+pub(super) const LOOK_SOON: u8 = 2;
+
+/// The version of records and places that this library writes.
+pub(crate) const VERSION: u8 = 1;
+
+/// In this order, each can use those before it.
+const FILES: [&str; 11] = [
+    include_str!("library/format.lua"),
+    include_str!("library/grant.lua"),
+    include_str!("library/queue.lua"),
+    include_str!("library/readers.lua"),
+    include_str!("library/readers_turns.lua"),
+    include_str!("library/readers_acquire.lua"),
+    include_str!("library/acquire.lua"),
+    include_str!("library/release.lua"),
+    include_str!("library/look.lua"),
+    include_str!("library/inspect.lua"),
+    include_str!("library/verbs.lua"),
+];
+
+/// Runs the text as a script: the first argument is the verb.
+const AS_SCRIPT: [&str; 2] =
+    [include_str!("library/script_head.lua"), include_str!("library/script_tail.lua")];
+
+/// A function of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    /// Acquires a free resource.
+    Try,
+    /// Acquires a free resource, or enters the queue.
+    Enter,
+    /// Confirms a hand-over.
+    Confirm,
+    /// Finds what an attempt has, without a new grant.
+    Find,
+    /// Starts the TTL of a grant again.
+    Renew,
+    /// Ends a grant.
+    Release,
+    /// Ends the grant of an attempt, or removes its place.
+    Withdraw,
+    /// Identifies what holds a resource.
+    Target,
+    /// Hands over an expired resource, and checks a place in the queue.
+    Look,
+    /// Removes the places of dead processes.
+    Sweep,
+    /// Reads resources.
+    Inspect,
+    /// Reads the waiters of a resource.
+    Waiters,
+    /// Searches for the records of grants.
+    Scan,
+}
+
+impl Verb {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Try => "try",
+            Self::Enter => "enter",
+            Self::Confirm => "confirm",
+            Self::Find => "find",
+            Self::Renew => "renew",
+            Self::Release => "release",
+            Self::Withdraw => "withdraw",
+            Self::Target => "target",
+            Self::Look => "look",
+            Self::Sweep => "sweep",
+            Self::Inspect => "inspect",
+            Self::Waiters => "waiters",
+            Self::Scan => "scan",
+        }
+    }
+
+    /// What to call if the server has no memory for this verb.
+    pub(super) fn without_memory(self) -> Option<Self> {
+        matches!(self, Self::Try | Self::Enter).then_some(Self::Find)
+    }
+}
+
+/// How a session runs the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// As functions.
+    Functions,
+    /// As a script.
+    Script,
+}
+
+/// The library, built once.
+pub(super) static LIBRARY: LazyLock<Library> = LazyLock::new(Library::new);
+
+/// The text of the library in both forms.
+pub(super) struct Library {
+    /// The end of the names of its functions.
+    suffix: String,
+    functions: String,
+    pub(super) script: Script,
+}
+
+impl Library {
+    fn new() -> Self {
+        let text = constants() + &FILES.concat();
+        let hash = Script::new(&text).get_hash().to_owned();
+        let suffix = format!("_{}", hash.get(..16).unwrap_or(&hash));
+        let named = format!("local SUFFIX = '{suffix}'\n");
+        let [head, tail] = AS_SCRIPT;
+        Self {
+            functions: format!("#!lua name=leasehold{suffix}\n{named}{text}"),
+            script: Script::new(&[&*named, head, &text, tail].concat()),
+            suffix,
+        }
+    }
+
+    /// The command that loads the functions.
+    pub(super) fn load(&self) -> Cmd {
+        let mut load = cmd("FUNCTION");
+        load.arg("LOAD").arg(&self.functions);
+        load
+    }
+
+    /// A call, without its arguments.
+    pub(super) fn call(&self, form: Form, verb: Verb, keys: &Keys) -> Cmd {
+        let keys = keys.names();
+        match form {
+            Form::Functions => {
+                let mut call = cmd("FCALL");
+                call.arg(format!("{}{}", verb.name(), self.suffix)).arg(keys.len()).arg(keys);
+                call
+            }
+            Form::Script => {
+                let mut call = cmd("EVALSHA");
+                call.arg(self.script.get_hash()).arg(keys.len()).arg(keys).arg(verb.name());
+                call
+            }
+        }
+    }
+}
+
+/// The constants that Rust and Lua share.
+fn constants() -> String {
+    let mut lines = String::from(
+        "local QUEUE, RESOURCE, RECORD, COUNTER, READERS, ENDS, TOKENS, CALLED = \
+         1, 2, 3, 4, 5, 6, 7, 8\n\
+         local FREE, HANDED, MORE, WIDER = 0, 1, 2, 3\n",
+    );
+    for (name, value) in [
+        ("PROVISIONAL_MS", PROVISIONAL.as_millis()),
+        ("LAPSED_MS", LAPSED.as_millis()),
+        ("UNKNOWN_MS", LOOK_MAX.as_millis()),
+        ("FOREIGN_MS", FOREIGN.as_millis()),
+        ("QUIET_MS", QUIET.as_millis()),
+        ("KEPT_MS", KEPT.as_millis()),
+        ("CHUNK", CHUNK as u128),
+        ("BATCH", BATCH as u128),
+        ("LOOK_NOW", LOOK_NOW.into()),
+        ("LOOK_SOON", LOOK_SOON.into()),
+        ("EXCLUSIVE", u128::from(b'x')),
+    ] {
+        let _ = writeln!(lines, "local {name} = {value}");
+    }
+    // Those that are given to commands: see grant.lua.
+    for (name, value) in [
+        ("CALLED_MS", (PROVISIONAL + LAPSED).as_millis()),
+        ("QUEUE_MS", QUEUE.as_millis()),
+        ("VERSION", VERSION.into()),
+    ] {
+        let _ = writeln!(lines, "local {name} = '{value}'");
+    }
+    lines
+}

@@ -1,0 +1,145 @@
+-- The verbs that acquire. Their arguments begin with
+--
+--   lock_id, ttl_ms, attempt, terms, is_monitored, holders_max
+--
+-- They answer
+--
+--   'made', token, lock ID, handed      the attempt has a grant; `made` alone is the bare token
+--   'found', token, lock ID, handed, id it has the grant of an earlier request
+--   'held', look, holder, id, mode, token   another holds it; see LOOK_NOW and LOOK_SOON
+--   'queued', left_ms                   it waits; how long the grant lasts, as far as known
+--   'differs', field; 'taken'; 'many'; 'full'; 'gone'; 'shared'
+--
+-- `shared` asks for the same call with the keys of shared grants.
+
+-- Refuses a try.
+local function refuse_held(holder)
+  if not holder or holder.process then return { 'held', 0 } end
+  return { 'held', 0, holder.holder, holder.id, holder.mode, holder.token }
+end
+
+-- Acquires a resource that is free and that nobody waits for.
+local function try(keys, args)
+  if string.byte(args[4]) == EXCLUSIVE then
+    local time = redis.call('TIME')
+    local ends_ms = end_of(time, args[2])
+    if redis.call('SET', keys[RESOURCE], args[1], 'NX', 'PXAT', ends_ms) then
+      local handed = FREE
+      if redis.call('EXISTS', keys[QUEUE]) == 1 then
+        -- The first waiter whose process listens gets it; if all of them are dead, the caller.
+        handed = queue.hand_over(keys, queue.how(args[5], args[6]))
+      end
+      if handed == FREE then
+        return grants.write_record(keys, time, ends_ms, args[3], args[3], args[4])
+      end
+      if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
+      if handed == WIDER then return { 'shared' } end
+      -- The caller must look, because perhaps nobody else does.
+      return { 'held', LOOK_NOW }
+    end
+  end
+  local holder, value = grants.holder(keys)
+  local asked = format.asked(args)
+  local own = grants.find_own(keys, asked, holder)
+  if own then return own end
+  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  local how = queue.how(args[5], args[6])
+  local shared = readers.of(keys, value)
+  local same
+  if shared then
+    own, same = shared:find_own(asked, nil, how)
+    if own then return own end
+    if shared:count() > 0 then return shared:try(asked, how, same) end
+    local handed = shared:settle(how)
+    if handed ~= FREE then return { 'held', LOOK_NOW } end
+  elseif value then
+    return refuse_held(holder)
+  elseif redis.call('EXISTS', keys[QUEUE]) == 1 then
+    local handed = queue.pass_on(keys, how)
+    if handed ~= FREE then return { 'held', LOOK_NOW } end
+  end
+  if asked.mode == 's' then
+    return { 'made', readers.join(nil, keys, asked), asked.lock_id }
+  end
+  return grants.make(keys, asked.lock_id, asked.ttl_ms, asked.attempt, asked.attempt, asked.terms)
+end
+
+-- The grant of a repeated sending or request. If there is none, the second result is the shared
+-- grants, and the third whether one of them has the lock ID.
+local function find_again(keys, asked, place, how)
+  local holder, value = grants.holder(keys)
+  local own = grants.find_own(keys, asked, holder)
+  if own then return own end
+  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  local shared, same = readers.of(keys, value), nil
+  if shared then own, same = shared:find_own(asked, place, how) end
+  return own, shared, same, value
+end
+
+-- Acquires a resource that is free, or enters its queue. More arguments: the process; 1 if an
+-- earlier sending may have been executed, 0 if nothing of the attempt can be there, and it asks
+-- for an exclusive grant; and the greatest number of waiters.
+local function enter(keys, args)
+  local place = args[7] .. ':' .. args[3] .. ':' .. args[4]
+  local again = args[8] == '1'
+  if args[8] ~= '0' then
+    local asked = format.asked(args)
+    local how = queue.how(args[5], args[6])
+    local own, shared, same = find_again(keys, asked, place, how)
+    if own then
+      -- The attempt waits no more.
+      if again and own[1] ~= 'made' and own[1] ~= 'shared' then
+        redis.call('ZREM', keys[QUEUE], place)
+      end
+      return own
+    end
+    if again and redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS } end
+    if same then return { 'taken' } end
+    if asked.mode == 's' and redis.call('EXISTS', keys[QUEUE]) == 0 then
+      local count = shared and shared:count() or 0
+      local joins = count > 0 and count < how.holders_max
+      if joins or count == 0 and redis.call('EXISTS', keys[RESOURCE]) == 0 then
+        return { 'made', readers.join(joins and shared or nil, keys, asked), asked.lock_id }
+      end
+    end
+  end
+  local last = queue.last_ticket(keys)
+  local left_ms = UNKNOWN_MS
+  if not last then
+    left_ms = redis.call('PTTL', keys[RESOURCE])
+    if left_ms == -2 and string.byte(args[4]) == EXCLUSIVE then
+      return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
+    end
+  end
+  if queue.enter(keys, last, place, args[3], tonumber(args[9])) then
+    return { 'queued', left_ms }
+  end
+  return { 'full' }
+end
+
+-- Confirms a hand-over. One more argument: the process. A repeated request may have claimed the
+-- grant first. That is the same grant.
+local function confirm(keys, args)
+  local place = args[7] .. ':' .. args[3] .. ':' .. args[4]
+  -- The usual case: the key has the place of this attempt, as `hand_over` wrote it.
+  if redis.call('MGET', keys[RESOURCE])[1] == '\1' .. place then
+    return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
+  end
+  local own = find_again(keys, format.asked(args), place, queue.how(args[5], args[6]))
+  return own or { 'gone' }
+end
+
+-- Finds what an attempt has, and makes no new grant. It is run when the server has no memory for
+-- `try` or `enter`, with the arguments of those.
+local function find(keys, args)
+  local asked = format.asked(args)
+  local place = (args[7] or '') .. ':' .. args[3] .. ':' .. args[4]
+  local how = queue.how(args[5], args[6])
+  local own, _, same, value = find_again(keys, asked, place, how)
+  if own then return own end
+  if redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS } end
+  if args[7] then return { same and 'taken' or 'gone' } end
+  -- Nothing but memory may be missing for one more shared grant.
+  local is_held = value and not (asked.mode == 's' and readers.of(keys, value))
+  return is_held and { 'held', 0 } or { 'gone' }
+end

@@ -1,0 +1,65 @@
+-- The texts that leasehold stores.
+--
+--   place  = process ':' attempt ':' terms       a member of a queue
+--   record = token ':' id ':' last ':' terms     the record of a grant
+--   terms  = mode ':' version ':' ttl_ms ':' given published ':' bytes of lock ID ':'
+--            bytes of request ID ':' lock ID, request ID, holder
+--
+-- `id` is the attempt that made the grant, and its public ID. `last` is the attempt that got it
+-- last: the same, or that of a repeated request. All versions keep what stands before the
+-- version, so a hand-over can copy a place of a newer version without reading its rest.
+local format = {}
+
+-- Reads terms. Those of a newer version have only their `mode`.
+function format.terms(terms)
+  local mode, version, ttl_ms, given, published, locks, requests, at =
+    string.match(terms, '^(%a):(%d+):(%d+):(%d)(%d):(%d+):(%d+):()')
+  if version ~= VERSION then
+    mode, version = string.match(terms, '^(%a):(%d+):')
+    if not version or version == VERSION then return nil end
+    return { mode = mode, is_newer = true }
+  end
+  return {
+    mode = mode,
+    ttl_ms = ttl_ms,
+    is_given = given == '1',
+    is_published = published == '1',
+    lock_id = string.sub(terms, at, at + locks - 1),
+    request = string.sub(terms, at + locks, at + locks + requests - 1),
+    holder = string.sub(terms, at + locks + requests),
+  }
+end
+
+-- Reads the record of a grant.
+function format.grant(record)
+  local token, id, last, terms = string.match(record or '', '^(%d+):(%x+):(%x+):(.*)$')
+  local grant = token and format.terms(terms)
+  if not grant then return nil end
+  grant.token, grant.id, grant.last, grant.terms = token, id, last, terms
+  return grant
+end
+
+-- Reads a place. It has a `process`, and no token, as long as its attempt was not granted.
+function format.place(place)
+  local process, attempt, terms = string.match(place, '^(%x+):(%x+):(.*)$')
+  local waiter = process and format.terms(terms)
+  if not waiter then return nil end
+  waiter.process, waiter.id, waiter.last, waiter.terms = process, attempt, attempt, terms
+  return waiter
+end
+
+-- Reads what a caller asks for: see the arguments of `try`.
+function format.asked(args)
+  local asked = format.terms(args[4])
+  asked.lock_id, asked.ttl_ms, asked.attempt, asked.terms = args[1], args[2], args[3], args[4]
+  return asked
+end
+
+function format.record(token, id, last, terms)
+  return token .. ':' .. id .. ':' .. last .. ':' .. terms
+end
+
+-- Fails before anything is written if a newer version of leasehold made the grant.
+function format.must_read(grant)
+  if grant.is_newer then error('NEWER a newer version of leasehold made the grant') end
+end

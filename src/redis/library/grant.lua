@@ -1,0 +1,122 @@
+-- Exclusive grants.
+--
+-- The resource's key has the lock ID as its value, as with the built-in lock.redis. The record
+-- beside it expires in the same millisecond.
+local grants = {}
+
+-- Frequent functions give numbers to commands as text: Redis formats a number argument with 17
+-- digits, which costs as much as a command does.
+
+-- The time in milliseconds, as text, at which a TTL ends that starts at this TIME.
+local function end_of(time, ttl_ms)
+  local ms = math.floor(time[2] / 1000) + ttl_ms
+  return string.format('%d%03d', time[1] + math.floor(ms / 1000), ms % 1000)
+end
+
+-- Returns the token of the next grant. It is greater than every earlier one of this counter, and
+-- at least the server's time in microseconds, so tokens rise even if the counter is lost.
+local function draw_token(counter, time)
+  local text = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
+  local last = redis.call('GETSET', counter, text)
+  -- Two whole numbers of the same length are in the order of their texts.
+  if last and not (#last == #text and last < text) then
+    last = tonumber(last) or 0
+    -- Ignore a value that is not a valid token, such as one of 2^53 or more.
+    if last >= tonumber(text) and last < 9007199254740991 then
+      text = string.format('%.0f', last + 1)
+      redis.call('SET', counter, text)
+    end
+  end
+  return text
+end
+
+-- In how many milliseconds both keys expire, if that is the same millisecond; otherwise nil, also
+-- for keys without an expiry (-1). The clock may advance between the two readings, even by much if
+-- the server was suspended; then both are read again.
+local function end_together(key, other)
+  while true do
+    local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
+    if left == others then return left >= 0 and left or nil end
+    if left < others then return nil end
+    if redis.call('PTTL', key) == left then return nil end
+  end
+end
+
+-- Returns the exclusive grant or the hand-over of a resource, if there is one, and the value of
+-- its key. `found` has the values of the key and of the record, if the caller has read them.
+--
+-- The key may have been deleted, or set by a client that does not know records. So a record
+-- belongs to the key only if the key's value is its lock ID. A lock ID that a caller chose (an
+-- owner's name) may have been set by both. Then both must expire in the same millisecond, too.
+function grants.holder(keys, found)
+  found = found or redis.call('MGET', keys[RESOURCE], keys[RECORD])
+  local value = found[1]
+  -- GET fails for a key of another type, which MGET treats as absent.
+  if not value then return nil, redis.call('GET', keys[RESOURCE]) end
+  local grant = format.grant(found[2])
+  if grant and (grant.is_newer or grant.lock_id == value) then
+    local is_sure = grant.is_given == false or end_together(keys[RESOURCE], keys[RECORD])
+    return is_sure and grant or nil, value
+  end
+  return string.byte(value) == 1 and format.place(string.sub(value, 2)) or nil, value
+end
+
+-- Writes the record of a grant whose key was set already, and returns its token.
+function grants.write_record(keys, time, ends_ms, id, last, terms)
+  local token = draw_token(keys[COUNTER], time)
+  redis.call('SET', keys[RECORD], format.record(token, id, last, terms), 'PXAT', ends_ms)
+  return token
+end
+
+-- Makes a grant, and returns its token.
+function grants.make(keys, lock_id, ttl_ms, id, last, terms)
+  local time = redis.call('TIME')
+  local ends_ms = end_of(time, ttl_ms)
+  redis.call('SET', keys[RESOURCE], lock_id, 'PXAT', ends_ms)
+  return grants.write_record(keys, time, ends_ms, id, last, terms)
+end
+
+-- Starts the TTL of a live grant again.
+function grants.extend(keys, ttl_ms)
+  local ends_ms = end_of(redis.call('TIME'), ttl_ms)
+  redis.call('PEXPIREAT', keys[RESOURCE], ends_ms)
+  redis.call('PEXPIREAT', keys[RECORD], ends_ms)
+end
+
+-- In which field a repeated request differs from its grant.
+function grants.difference(asked, grant)
+  if asked.is_given and asked.lock_id ~= grant.lock_id then return 'lock_id' end
+  if asked.mode ~= grant.mode then return 'mode' end
+  return nil
+end
+
+-- Whether this attempt made the grant, and no repeated request has got it since.
+function grants.is_own(grant, attempt)
+  return grant.id == attempt and grant.last == attempt
+end
+
+-- Finds the grant or the hand-over of a repeated sending or a repeated request, and starts its TTL
+-- again.
+function grants.find_own(keys, asked, holder)
+  if not holder then return nil end
+  local made = grants.is_own(holder, asked.attempt)
+  if not made then
+    if asked.request == '' then return nil end
+    format.must_read(holder)
+    if asked.request ~= holder.request then return nil end
+    local field = grants.difference(asked, holder)
+    if field then return { 'differs', field } end
+  end
+  local lock_id, token = holder.lock_id, holder.token
+  if holder.process then
+    token = grants.make(keys, lock_id, asked.ttl_ms, holder.id, asked.attempt, holder.terms)
+  else
+    if not made then
+      local record = format.record(token, holder.id, asked.attempt, holder.terms)
+      redis.call('SET', keys[RECORD], record)
+    end
+    grants.extend(keys, asked.ttl_ms)
+  end
+  if made then return { 'made', token, lock_id } end
+  return { 'found', token, lock_id, 0, holder.id }
+end
