@@ -163,8 +163,10 @@ fn locks(store: &Store) -> Locks {
 #[tokio::test]
 async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
     let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
+    // The retry reaches the front of another process.
     let locks = locks(&store);
-    let obtain = async |key: &str| {
+    let elsewhere = self::locks(&Store::new(store.backend(), store.settings().clone()));
+    let obtain = async |locks: &Locks, key: &str| {
         let pair = Pair { key: key.parse().unwrap(), value: "mine".parse().unwrap() };
         let verb = Verb::RenewOrAcquire(pair, Duration::from_secs(60));
         locks.carry_out(verb, None).await.unwrap()
@@ -173,7 +175,7 @@ async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
         let verb = Verb::Count(vec![key.parse().unwrap()]);
         locks.carry_out(verb, None).await.unwrap().outcome == Outcome::Count(1)
     };
-    let (earlier, again) = (obtain("k").await, obtain("k").await);
+    let (earlier, again) = (obtain(&locks, "k").await, obtain(&elsewhere, "k").await);
     assert_eq!((earlier.outcome, again.outcome), (Outcome::Done, Outcome::Done));
     if let Some(receipt) = again.receipt {
         receipt.accept();
@@ -181,7 +183,7 @@ async fn a_retry_keeps_its_lock_though_an_earlier_try_is_released() {
     // Their clients went away before the replies were sent. The first lock is released
     // first.
     drop(earlier.receipt);
-    drop(obtain("other").await);
+    drop(obtain(&locks, "other").await);
     let give_up = Instant::now() + SOON;
     while is_held("other").await {
         assert!(Instant::now() < give_up, "nothing is released");
