@@ -33,6 +33,7 @@ pub(crate) fn acquire(
         deadline,
         answer_by: None,
         wait_end: None,
+        published: false,
     })
 }
 

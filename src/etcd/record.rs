@@ -16,6 +16,8 @@ pub(super) struct Record {
     /// The last replay that claimed the grant, so that no attempt may undo it any more.
     claimed: Option<String>,
     request_id: Option<String>,
+    /// Whether inspection returns the lock ID.
+    published: bool,
     holder: Option<String>,
     shared: bool,
     /// When the grant was made, in milliseconds since the Unix epoch.
@@ -34,6 +36,8 @@ struct Wire {
     claimed: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     request: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    published: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -54,6 +58,7 @@ impl Record {
             attempt: Some(attempt.id.to_string()),
             claimed: None,
             request_id: attempt.request_id.as_ref().map(|id| id.as_str().to_owned()),
+            published: attempt.published,
             holder: attempt.holder.as_ref().map(|holder| holder.as_str().to_owned()),
             shared: attempt.mode == Mode::Shared,
             since_unix_ms: Some(now_unix_ms),
@@ -70,6 +75,7 @@ impl Record {
             attempt: wire.attempt,
             claimed: wire.claimed,
             request_id: wire.request,
+            published: wire.published,
             holder: wire.holder,
             shared: wire.shared,
             since_unix_ms: wire.since,
@@ -85,6 +91,7 @@ impl Record {
             attempt: self.attempt.clone(),
             claimed: self.claimed.clone(),
             request: self.request_id.clone(),
+            published: self.published,
             holder: self.holder.clone(),
             shared: self.shared,
             since: self.since_unix_ms,
@@ -160,8 +167,7 @@ impl Record {
 
     /// The grant's lock ID, if its request published that and it is exclusive.
     pub(super) fn published(&self) -> Option<LockId> {
-        let request = self.request_id.as_deref().filter(|_| !self.shared)?;
-        RequestId::publishes(request).then(|| self.lock_id()).flatten()
+        (self.published && !self.shared).then(|| self.lock_id()).flatten()
     }
 
     /// The name of the grant, if its lock ID is a valid one.
@@ -202,6 +208,7 @@ pub(super) mod tests {
             lock_id: LockId::random(),
             lock_id_given: false,
             request_id: None,
+            published: false,
             mode: Mode::Exclusive,
             holder: Holder::new("app \"1\"").unwrap(),
             ttl: Ttl::new(Duration::from_secs(30), Duration::from_secs(60)).unwrap(),
@@ -212,6 +219,7 @@ pub(super) mod tests {
     fn a_record_is_read_back_as_written() {
         let mut made = attempt("r");
         made.request_id = RequestId::new("req\u{7f}é").unwrap();
+        made.published = true;
         let record = Record::of(&made, 31, 1_500);
         assert_eq!(Record::decode(&record.encode()), Some(record.clone()));
         assert!(record.is(&made.lock_id) && record.made_by(made.id) && record.answers(&made));

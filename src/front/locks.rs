@@ -10,10 +10,11 @@ use std::{
 
 use futures_util::future::BoxFuture;
 use leasehold_lock::{
-    AcquireRequest, Feature, Holder, LockError, Receipt, RenewRequest, RequestId, ResourceId,
-    Store, UnlockRequest,
+    AcquireRequest, Feature, Holder, LockError, LockId, Receipt, RenewRequest, RequestId,
+    ResourceId, Store, UnlockRequest,
     inspect::{Inspected, PageRequest},
 };
+use sha1_smol::Sha1;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -109,9 +110,7 @@ impl Locks {
         let _place = places.try_acquire().map_err(|_| LockError::Overloaded)?;
         let store = (self.find)().await?;
         Ok(match verb {
-            Verb::Acquire(pair, ttl) => {
-                self.try_lock(&store, pair, ttl, holder, RequestId::publishing()).await?
-            }
+            Verb::Acquire(pair, ttl) => self.try_lock(&store, pair, ttl, holder, None).await?,
             Verb::Renew(pair, ttl) => renew(&store, pair, ttl).await?.into(),
             Verb::Prolong(pair, more) => {
                 let found = look(&store, &pair.key).await?;
@@ -169,7 +168,7 @@ impl Locks {
         pair: Pair,
         ttl: Duration,
         holder: Option<&Holder>,
-        request_id: RequestId,
+        request_id: Option<RequestId>,
     ) -> Result<Done, LockError> {
         if self.draining.is_cancelled() {
             return Err(LockError::ShuttingDown);
@@ -177,7 +176,8 @@ impl Locks {
         let request = AcquireRequest {
             ttl: Some(ttl),
             lock_id: Some(pair.value),
-            request_id: can_replay(store).then_some(request_id),
+            request_id,
+            published: true,
             holder: holder.cloned(),
             ..AcquireRequest::new(pair.key)
         };
@@ -198,8 +198,8 @@ impl Locks {
         ttl: Duration,
         holder: Option<&Holder>,
     ) -> Result<Done, LockError> {
-        let request_id = RequestId::publishing_of(&pair.value);
-        let mut may_be_held = self.draining.is_cancelled() || !can_replay(store);
+        let request_id = request_id(store, &pair.value);
+        let mut may_be_held = self.draining.is_cancelled() || request_id.is_none();
         for _ in 0..STEPS_MAX {
             if may_be_held {
                 let renewed = renew(store, pair.clone(), ttl).await?;
@@ -232,8 +232,12 @@ impl Locks {
     }
 }
 
-fn can_replay(store: &Store) -> bool {
-    store.features().contains(&Feature::Replay)
+/// The ID of every request with this lock ID that may be repeated at any time: a repetition finds
+/// the grant that the lock ID has. `None` if the store has no repeated requests.
+fn request_id(store: &Store, lock_id: &LockId) -> Option<RequestId> {
+    let can_replay = store.features().contains(&Feature::Replay);
+    let digest = can_replay.then(|| Sha1::from(lock_id.as_str()).digest().to_string())?;
+    RequestId::new(&digest).ok().flatten()
 }
 
 async fn renew(store: &Store, pair: Pair, ttl: Duration) -> Result<Outcome, LockError> {

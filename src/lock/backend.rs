@@ -69,6 +69,10 @@ pub struct Attempt {
     pub lock_id_given: bool,
     /// Finds a live grant of an earlier attempt.
     pub request_id: Option<RequestId>,
+    /// Whether inspection returns the lock ID of the grant
+    /// ([`Inspected::published`](super::inspect::Inspected::published)). The backend stores it
+    /// with the grant, as far as it can.
+    pub published: bool,
     /// Whether other grants may coexist with it.
     pub mode: Mode,
     /// A public label, shown to those refused.

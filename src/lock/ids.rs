@@ -2,7 +2,6 @@
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
-use sha1_smol::Sha1;
 use uuid::Uuid;
 
 use super::Violation;
@@ -135,32 +134,6 @@ impl RequestId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl RequestId {
-    /// The prefix of IDs of requests that publish their lock ID.
-    pub const PUBLISHING: &str = "redis-front:";
-
-    /// A random ID of a request that publishes its lock ID: whoever may read the resource
-    /// through a Redis front gets it as the value of the key, as from Redis.
-    #[must_use]
-    pub fn publishing() -> Self {
-        Self(format!("{}{}", Self::PUBLISHING, Uuid::new_v4().as_simple()).into())
-    }
-
-    /// The ID of every request of this lock ID that publishes it and may be repeated at any
-    /// time: a repetition finds the grant that the lock ID has.
-    #[must_use]
-    pub fn publishing_of(lock_id: &LockId) -> Self {
-        let digest = Sha1::from(lock_id.as_str()).digest();
-        Self(format!("{}{digest}", Self::PUBLISHING).into())
-    }
-
-    /// Whether a request with this ID publishes its lock ID.
-    #[must_use]
-    pub fn publishes(id: &str) -> bool {
-        id.starts_with(Self::PUBLISHING)
     }
 }
 

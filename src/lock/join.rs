@@ -172,6 +172,7 @@ mod tests {
             lock_id: LockId::random(),
             lock_id_given: false,
             request_id: RequestId::new("secret").unwrap(),
+            published: false,
             mode: Mode::Exclusive,
             holder: None,
             ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(1)).unwrap(),

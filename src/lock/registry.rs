@@ -226,6 +226,7 @@ mod tests {
             lock_id: LockId::new("mine").unwrap(),
             lock_id_given: true,
             request_id: None,
+            published: false,
             mode: Mode::Exclusive,
             holder: None,
             ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),

@@ -43,6 +43,9 @@ pub struct AcquireRequest {
     pub lock_id: Option<LockId>,
     /// The caller's secret for retries.
     pub request_id: Option<RequestId>,
+    /// Whether whoever may read the resource through a Redis front gets the lock ID, as the
+    /// value of the key.
+    pub published: bool,
     /// Whether other grants may coexist with it.
     pub mode: Mode,
     /// A public label of the caller.
@@ -69,6 +72,7 @@ impl AcquireRequest {
             attempt: None,
             lock_id: None,
             request_id: None,
+            published: false,
             mode: Mode::Exclusive,
             holder: None,
             arrived: Instant::now(),

@@ -309,6 +309,7 @@ impl Store {
             lock_id_given: request.lock_id.is_some(),
             lock_id: request.lock_id.unwrap_or_else(LockId::random),
             request_id: request.request_id,
+            published: request.published,
             mode: request.mode,
             holder: request.holder,
             ttl,

@@ -33,6 +33,8 @@ pub(super) struct Held {
     /// The last replay that claimed it. The clean-up of `attempt` must then not end it.
     pub(super) claimed: Option<AttemptId>,
     pub(super) request_id: Option<RequestId>,
+    /// Whether inspection returns its lock ID.
+    pub(super) published: bool,
     pub(super) holder: Option<Holder>,
 }
 
@@ -170,8 +172,7 @@ impl Held {
 
     /// Its lock ID, if its request published that.
     pub(super) fn published(&self) -> Option<LockId> {
-        let request = self.request_id.as_ref()?;
-        RequestId::publishes(request.as_str()).then(|| self.lock_id.clone())
+        self.published.then(|| self.lock_id.clone())
     }
 
     pub(super) fn as_grant(&self, ttl: Ttl, since: Instant, created: bool) -> Grant {

@@ -61,6 +61,7 @@ impl Ledger {
             attempt: attempt.id,
             claimed: None,
             request_id: attempt.request_id.clone(),
+            published: attempt.published,
             holder: attempt.holder.clone(),
         })
     }

@@ -23,6 +23,7 @@ pub(super) fn attempt(ttl_ms: u64) -> Attempt {
         lock_id: LockId::random(),
         lock_id_given: false,
         request_id: None,
+        published: false,
         mode: Mode::Exclusive,
         holder: None,
         ttl: Ttl::new(Duration::from_millis(ttl_ms), DAY).unwrap(),

@@ -18,14 +18,10 @@ pub(crate) fn terms(attempt: &Attempt) -> String {
         mode(attempt),
         attempt.ttl.as_ms(),
         u8::from(attempt.lock_id_given),
-        u8::from(is_published(attempt)),
+        u8::from(attempt.published),
         lock_id.len(),
         request_id.len(),
     )
-}
-
-fn is_published(attempt: &Attempt) -> bool {
-    request_id(attempt).starts_with(leasehold_lock::RequestId::PUBLISHING)
 }
 
 /// The record of a grant that was read.
@@ -141,6 +137,7 @@ mod tests {
             lock_id: LockId::new(lock).unwrap(),
             lock_id_given: true,
             request_id: RequestId::new(request).unwrap(),
+            published: false,
             mode: Mode::Exclusive,
             holder: Holder::new(holder).unwrap(),
             ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),

@@ -16,6 +16,7 @@ pub fn attempt(input: &mut Input<'_>) -> Option<Attempt> {
         lock_id: LockId::new(input.text()).ok()?,
         lock_id_given: flags & 1 != 0,
         request_id: RequestId::new(input.text()).ok()?,
+        published: false,
         mode: if flags & 2 != 0 { Mode::Shared } else { Mode::Exclusive },
         holder: Holder::new(input.text()).ok()?,
         ttl: Ttl::new(Duration::from_millis(ttl_ms), Duration::from_secs(86_400)).ok()?,

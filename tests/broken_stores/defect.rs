@@ -348,6 +348,7 @@ fn recreated(resource: &ResourceId, lock_id: &LockId, ttl: Ttl) -> Attempt {
         lock_id: lock_id.clone(),
         lock_id_given: true,
         request_id: None,
+        published: false,
         mode: Mode::Exclusive,
         holder: None,
         ttl,

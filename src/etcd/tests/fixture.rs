@@ -59,6 +59,7 @@ pub(crate) fn attempt(resource: &str, ttl: Duration) -> Attempt {
         lock_id: LockId::random(),
         lock_id_given: false,
         request_id: None,
+        published: false,
         mode: Mode::Exclusive,
         holder: None,
         ttl: Ttl::new(ttl, Settings::default().ttl_max).unwrap(),

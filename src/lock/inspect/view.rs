@@ -84,8 +84,8 @@ pub struct Inspected {
     /// By how much [`GrantView::remaining`] may be too small here.
     pub remaining_short_max: Duration,
     /// The lock ID of its exclusive grant, if its request published that
-    /// ([`RequestId::publishing`](crate::RequestId::publishing)). Only clients of a
-    /// Redis front get it.
+    /// ([`Attempt::published`](crate::Attempt::published)). Only clients of a Redis front get
+    /// it.
     pub published: Option<LockId>,
     /// How many wait for it.
     pub waiters: usize,

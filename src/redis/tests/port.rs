@@ -21,6 +21,7 @@ pub(super) fn attempt(lock_id: &str) -> Arc<Attempt> {
         lock_id: LockId::new(lock_id).unwrap(),
         lock_id_given: true,
         request_id: None,
+        published: false,
         mode: Mode::Exclusive,
         holder: None,
         ttl: Ttl::new(MINUTE, MINUTE).unwrap(),

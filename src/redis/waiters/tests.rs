@@ -11,6 +11,7 @@ fn attempt() -> Attempt {
         lock_id: LockId::random(),
         lock_id_given: false,
         request_id: None,
+        published: false,
         mode: Mode::Exclusive,
         holder: None,
         ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),

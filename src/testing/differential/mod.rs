@@ -106,6 +106,7 @@ impl Differential {
             lock_id,
             lock_id_given,
             request_id: RequestId::new(request).unwrap(),
+            published: false,
             mode: if shares { Mode::Shared } else { Mode::Exclusive },
             holder: Holder::new(&format!("holder {number}")).unwrap(),
             ttl: Ttl::new(TTL, TTL).unwrap(),
