@@ -72,15 +72,15 @@ impl Grants {
         known.filter(|grant| grant.attempt == Some(attempt))
     }
 
-    /// Remembers a new grant. The one before it has ended without this process.
+    /// Remembers a new grant.
     pub(crate) fn insert(&self, resource: &ResourceId, grant: LocalGrant) {
         self.contention.saw(resource, Some(grant.name.mode));
-        let before = self.made().insert(resource, grant);
-        self.revoke(before);
+        self.moved(resource, 0, grant);
     }
 
-    /// Remembers a grant that this process moved to one of its leases, from this one. `false`
-    /// if it is known to have ended or moved on since; its lease is of no more use then.
+    /// Remembers a grant that this process wrote under one of its leases, and that lay under
+    /// this one before; 0 for none. `false` if it is known to have ended or moved on since; its
+    /// lease is of no more use then.
     pub(crate) fn moved(&self, resource: &ResourceId, from: i64, grant: LocalGrant) -> bool {
         let mut made = self.made();
         let known = made.get(resource, &grant.name);
@@ -119,10 +119,17 @@ impl Grants {
         self.free(lease, known);
     }
 
-    /// Forgets a grant of this process that somebody else ended. Its lease is not reused,
-    /// because they may be about to revoke it.
-    pub(crate) fn forget(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
-        let known = self.made().remove_if(resource, name, |grant| grant.token == token);
+    /// Forgets a grant that is no longer under this lease of this process, because somebody
+    /// else ended it or moved it. The lease is not reused, because they may be about to revoke
+    /// it. If this process has moved the grant since, it is alive and stays.
+    pub(crate) fn forget(
+        &self,
+        resource: &ResourceId,
+        name: &GrantName,
+        (token, lease): (Revision, i64),
+    ) {
+        let is_under = |grant: &LocalGrant| grant.token == token && grant.lease.id == lease;
+        let known = self.made().remove_if(resource, name, is_under);
         self.revoke(known);
     }
 

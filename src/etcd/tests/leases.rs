@@ -1,8 +1,8 @@
 //! No lease outlives the lock that it was granted for.
 
-use std::sync::Arc;
+use std::{pin::pin, sync::Arc};
 
-use futures_util::future::join_all;
+use futures_util::{future::join_all, poll};
 use leasehold_lock::{BackendError, LockId};
 use tokio::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_grant_whose_move_lost_its_answer_leaves_no_lease,
         without_space_a_move_is_unavailable_and_leaves_no_lease,
         tries_at_once_on_held_resources_take_few_leases,
+        an_undo_that_loses_to_a_claim_spares_its_lease,
     ]
 }
 
@@ -155,4 +156,38 @@ async fn tries_at_once_on_held_resources_take_few_leases(version: Version) {
     }
     let leases = granted().await - before;
     assert!(leases <= 32.0, "{leases} leases were granted for 300 tries");
+}
+
+/// The delete of an undo is refused because a replay has claimed the grant. Its lease was revoked
+/// nevertheless, and with it the grant that the replay had been answered.
+/// Trap: etcd 32
+async fn an_undo_that_loses_to_a_claim_spares_its_lease(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let proxy = Proxy::start(&server.url).await;
+    let backend = open(proxy.address()).await;
+    let first = repeatable("r", "request");
+    backend.try_lock(&first, until()).await.unwrap();
+    // Only the write of a record contains this.
+    proxy.lose_reply_to("\"ttl\":");
+    proxy.refuse(true);
+    let claim = tokio::spawn({
+        let backend = Arc::clone(&backend);
+        async move { backend.try_lock(&repeatable("r", "request"), until()).await }
+    });
+    eventually("it is claimed", async || {
+        let held = holder(&server, "r").await;
+        held.is_some_and(|held| held.value_str().unwrap().contains("claimed"))
+    })
+    .await;
+    // It begins while this process does not know of the claim.
+    let mut undone = pin!(undo(&backend, &first));
+    assert!(poll!(&mut undone).is_pending());
+    proxy.refuse(false);
+    let (claimed, undone) = tokio::join!(soon(claim), undone);
+    undone.unwrap();
+    // It is known by then what is to be revoked, and closing waits for that.
+    backend.close().await;
+    assert!(holder(&server, "r").await.is_some(), "the claimed grant has ended");
+    let other = open(&server.url).await;
+    unlock(&other, "r", &claimed).await.unwrap();
 }

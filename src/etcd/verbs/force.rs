@@ -18,8 +18,9 @@ use crate::{
     verbs::release::{Deletion, Releases},
 };
 
-/// Grants that a pass over a resource has tried to end, and did not end as far as is known.
-type Left = HashMap<(LockId, Revision), GrantName>;
+/// Grants that a pass over a resource has tried to end, and did not end as far as is known: the
+/// name of each, and the lease that it had.
+type Left = HashMap<(LockId, Revision), (GrantName, i64)>;
 
 /// How far a release by force has come.
 #[derive(Default)]
@@ -120,7 +121,9 @@ impl Releases {
                 ended.iter().map(|deletion| self.etcd.committer.commit(deletion.op.clone()));
             for (deletion, committed) in ended.iter().zip(join_all(commits).await) {
                 let name = deletion.name.clone();
-                let grant = name.map(|name| ((name.lock_id.clone(), deletion.token), name));
+                let grant = name.map(|name| {
+                    ((name.lock_id.clone(), deletion.token), (name, deletion.lease))
+                });
                 if let Some((grant, _)) = &grant {
                     before.remove(grant);
                 }
@@ -149,8 +152,8 @@ impl Releases {
             }
         }
         // The others are not there any more.
-        for ((_, token), name) in before {
-            self.grants.forget(resource, &name, token);
+        for ((_, token), (name, lease)) in before {
+            self.grants.forget(resource, &name, (token, lease));
         }
         Ok(is_left.then_some(left))
     }

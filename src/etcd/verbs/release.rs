@@ -23,7 +23,7 @@ pub(super) struct Deletion {
     /// Its token.
     pub(super) token: Revision,
     /// The lease of its record; 0 for none.
-    lease: i64,
+    pub(super) lease: i64,
     pub(super) op: Op,
 }
 
@@ -117,13 +117,14 @@ impl Releases {
                         None => failure.unavailable(),
                     })?;
                     // If a later read shows that a grant of this process has ended, by the
-                    // delete, whose answer was lost, or by somebody else, it is forgotten.
-                    // Otherwise its lease might live for a day. The lease of another process's
-                    // grant is not touched, because that process may have reused it by now.
-                    if let Some((name, token)) = tried.take()
+                    // delete, whose answer was lost, or by somebody else, or that a replay has
+                    // claimed it, it is forgotten under the lease that it had. Otherwise that
+                    // lease might live for a day. The lease of another process's grant is not
+                    // touched, because that process may have reused it by now.
+                    if let Some((name, token, lease)) = tried.take()
                         && found.grant.as_ref().is_none_or(|held| held.token != token)
                     {
-                        self.grants.forget(resource, &name, token);
+                        self.grants.forget(resource, &name, (token, lease));
                         // What the delete was sent for has ended.
                         if lost.is_some() {
                             return Ok(());
@@ -136,7 +137,7 @@ impl Releases {
             };
             // A later call ends no other grant.
             deletion.token.fix(&release.target);
-            tried = deletion.name.clone().map(|name| (name, deletion.token));
+            tried = deletion.name.clone().map(|name| (name, deletion.token, deletion.lease));
             match self.etcd.committer.commit(deletion.op.clone()).await {
                 Ok(reply) if reply.succeeded => {
                     self.deleted(resource, &deletion);
