@@ -29,6 +29,7 @@ pub(crate) async fn compare(
             "the other, a second",
             "this/other",
             "CPU of a cycle, this/other",
+            "the server's CPU of a cycle, this/other",
         ],
     );
     each_store(options, stores, async |store| on_store(options, &store, against).await).await
@@ -44,7 +45,7 @@ async fn on_store(options: &Options, store: &Store<'_>, against: &Path) -> Resul
             let side = async |side: &Served| {
                 cycles::measure(&side.client, callers, options.duration()).await
             };
-            rounds.add(round, &this, &other, side).await?;
+            rounds.add(round, &this, &other, store.server, side).await?;
         }
         rounds.report(&store.title, &load);
     }
@@ -56,7 +57,7 @@ async fn on_store(options: &Options, store: &Store<'_>, against: &Path) -> Resul
                 let run = handover::measure(&side.client, waiters, options.duration()).await?;
                 Ok(run.figures)
             };
-            rounds.add(round, &this, &other, side).await?;
+            rounds.add(round, &this, &other, store.server, side).await?;
         }
         rounds.report(&store.title, &load);
     }
@@ -74,18 +75,26 @@ struct Rounds {
 struct Round {
     rate: f64,
     cpu_s_of_cycle: f64,
+    /// That of the store's server; not a number if it has none.
+    server_cpu_s_of_cycle: f64,
 }
 
 impl Round {
     async fn of(
         side: &Served,
+        server: Option<u32>,
         measure: &impl AsyncFn(&Served) -> Result<Figures>,
     ) -> Result<Self> {
         let pid = side.leasehold.pid()?;
-        let before_s = cpu_seconds(pid)?;
+        let server_s = || server.map_or(Ok(f64::NAN), cpu_seconds);
+        let (before_s, server_before_s) = (cpu_seconds(pid)?, server_s()?);
         let figures = measure(side).await?;
-        let cpu_s_of_cycle = (cpu_seconds(pid)? - before_s) / figures.cycles();
-        Ok(Self { rate: figures.rate, cpu_s_of_cycle })
+        let cycles = figures.cycles();
+        Ok(Self {
+            rate: figures.rate,
+            cpu_s_of_cycle: (cpu_seconds(pid)? - before_s) / cycles,
+            server_cpu_s_of_cycle: (server_s()? - server_before_s) / cycles,
+        })
     }
 }
 
@@ -97,14 +106,15 @@ impl Rounds {
         round: usize,
         this: &Served,
         other: &Served,
+        server: Option<u32>,
         measure: impl AsyncFn(&Served) -> Result<Figures>,
     ) -> Result<()> {
         if round.is_multiple_of(2) {
-            self.this.push(Round::of(this, &measure).await?);
-            self.other.push(Round::of(other, &measure).await?);
+            self.this.push(Round::of(this, server, &measure).await?);
+            self.other.push(Round::of(other, server, &measure).await?);
         } else {
-            self.other.push(Round::of(other, &measure).await?);
-            self.this.push(Round::of(this, &measure).await?);
+            self.other.push(Round::of(other, server, &measure).await?);
+            self.this.push(Round::of(this, server, &measure).await?);
         }
         Ok(())
     }
@@ -121,6 +131,7 @@ impl Rounds {
             format!("{:.0}", median_of(&self.other, |round| round.rate)),
             format!("{:.2}", ratio(|round| round.rate)),
             format!("{:.2}", ratio(|round| round.cpu_s_of_cycle)),
+            format!("{:.2}", ratio(|round| round.server_cpu_s_of_cycle)),
         ]);
     }
 }

@@ -16,6 +16,8 @@ pub(crate) struct Store<'a> {
     /// Its name in tables; with the version on etcd.
     pub(crate) title: String,
     properties: &'a [(&'a str, &'a str)],
+    /// The process of its server, if it has one.
+    pub(crate) server: Option<u32>,
 }
 
 /// A build of leasehold that serves a store, and a client of it.
@@ -43,18 +45,23 @@ pub(crate) async fn each_store(
     for name in names {
         let name = name.as_ref();
         match name {
-            "memory" => measure(Store { name, title: name.into(), properties: &[] }).await?,
+            "memory" => {
+                let (title, properties) = (name.into(), [].as_slice());
+                measure(Store { name, title, properties, server: None }).await?;
+            }
             "redis" => {
                 let redis = RedisServer::start();
                 let properties = &[("redisHost", &*redis.address())];
-                measure(Store { name, title: "Redis".into(), properties }).await?;
+                let server = redis.process.id();
+                measure(Store { name, title: "Redis".into(), properties, server }).await?;
             }
             "etcd" => {
                 for binary in &options.etcd {
                     let etcd = EtcdServer::launch(binary, &[]).await?;
                     let title = format!("etcd {}", version(&etcd).await?);
                     let properties = &[("endpoints", etcd.address())];
-                    measure(Store { name, title, properties }).await?;
+                    let server = etcd.id();
+                    measure(Store { name, title, properties, server }).await?;
                 }
             }
             other => bail!("no store is called {other}: memory, redis or etcd"),

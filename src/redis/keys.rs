@@ -8,6 +8,7 @@
 
 use std::sync::LazyLock;
 
+use ::redis::Cmd;
 use leasehold_lock::ResourceId;
 
 /// How many slots there are.
@@ -35,48 +36,51 @@ static TAGS: LazyLock<Box<[[u8; 3]]>> = LazyLock::new(|| {
 });
 
 /// The keys that a function declares, in the order of the constants in the library.
-pub(crate) struct Keys(Vec<String>);
-
-impl Keys {
-    /// The keys of a resource: all of them, or those that exclusive grants need.
-    pub(crate) fn of(resource: &ResourceId, with_readers: bool) -> Self {
-        let mut keys = Vec::with_capacity(8);
-        push(&mut keys, resource, with_readers);
-        Self(keys)
-    }
-
-    /// All keys of several resources.
-    pub(super) fn of_all(resources: &[ResourceId]) -> Self {
-        let mut keys = Vec::with_capacity(8 * resources.len());
-        for resource in resources {
-            push(&mut keys, resource, true);
-        }
-        Self(keys)
-    }
-
+#[derive(Clone, Copy)]
+pub(crate) enum Keys<'a> {
+    /// Those of a resource that exclusive grants need.
+    Exclusive(&'a ResourceId),
+    /// All keys of these resources.
+    All(&'a [ResourceId]),
     /// The one key of a search.
-    pub(super) fn of_no_resource() -> Self {
-        Self(vec![NO_KEY.to_owned()])
-    }
+    None,
+}
 
-    pub(crate) fn names(&self) -> &[String] {
-        &self.0
+impl Keys<'_> {
+    /// Adds their number and their names to a call.
+    pub(super) fn add_to(self, call: &mut Cmd) {
+        match self {
+            Self::Exclusive(resource) => add(call.arg(4), resource, false),
+            Self::All(resources) => {
+                call.arg(8 * resources.len());
+                for resource in resources {
+                    add(call, resource, true);
+                }
+            }
+            Self::None => {
+                call.arg(1).arg(NO_KEY);
+            }
+        }
     }
 }
 
-fn push(keys: &mut Vec<String>, resource: &ResourceId, with_readers: bool) {
+fn add(call: &mut Cmd, resource: &ResourceId, with_readers: bool) {
     let resource = resource.as_str();
     let tag = tag(resource);
-    let name = |kind: char| format!("\x01{kind}{{{tag}}}{resource}");
-    keys.extend([
-        name('q'),
-        resource.to_owned(),
-        name('h'),
-        // One counter a slot.
-        format!("\x01c{{{tag}}}"),
-    ]);
+    let mut name = format!("\x01q{{{tag}}}{resource}");
+    let mut of_kind = |call: &mut Cmd, kind: &str| {
+        name.replace_range(1..2, kind);
+        call.arg(&*name);
+    };
+    of_kind(call, "q");
+    call.arg(resource);
+    of_kind(call, "h");
+    // One counter a slot.
+    call.arg(format!("\x01c{{{tag}}}"));
     if with_readers {
-        keys.extend(['r', 'e', 't', 'p'].map(name));
+        for kind in ["r", "e", "t", "p"] {
+            of_kind(call, kind);
+        }
     }
 }
 
@@ -99,22 +103,41 @@ fn hashed_part(key: &[u8]) -> &[u8] {
 /// CRC-16/XMODEM, as the specification of Redis Cluster has it.
 fn slot_of(text: &[u8]) -> usize {
     let crc = text.iter().fold(0_u16, |crc, byte| {
-        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
-            let shifted = crc << 1;
-            if crc & 0x8000 == 0 { shifted } else { shifted ^ 0x1021 }
-        })
+        let [first, second] = crc.to_be_bytes();
+        CRC_OF_BYTE[usize::from(first ^ byte)] ^ (u16::from(second) << 8)
     });
     usize::from(crc) % SLOTS
 }
 
+const CRC_OF_BYTE: [u16; 256] = {
+    let (mut table, mut byte) = ([0; 256], 0);
+    while byte < 256 {
+        let (mut crc, mut bit) = ((byte as u16) << 8, 0);
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
 #[cfg(test)]
 mod tests {
+    use ::redis::{Arg, cmd};
     use proptest::prelude::*;
 
     use super::*;
 
-    fn keys(resource: &str) -> Keys {
-        Keys::of(&ResourceId::new(resource).unwrap(), true)
+    fn keys(resource: &str) -> Vec<String> {
+        let mut call = cmd("FCALL");
+        Keys::All(&[ResourceId::new(resource).unwrap()]).add_to(&mut call);
+        let words = call.args_iter().skip(2).map(|word| match word {
+            Arg::Simple(word) => String::from_utf8(word.to_vec()).unwrap(),
+            _ => panic!("a key is missing"),
+        });
+        words.collect()
     }
 
     #[test]
@@ -133,7 +156,7 @@ mod tests {
     #[test]
     fn the_names_of_keys_are_the_same_in_every_version() {
         assert_eq!(
-            keys("a}b").names(),
+            keys("a}b"),
             [
                 "\x01q{4w2}a}b",
                 "a}b",
@@ -151,16 +174,15 @@ mod tests {
         #[test]
         fn all_keys_of_a_resource_are_in_its_slot(resource in "[a{}]{1,9}") {
             let slot = |key: &str| slot_of(hashed_part(key.as_bytes()));
-            let keys = keys(&resource);
-            for key in keys.names() {
-                prop_assert_eq!(slot(key), slot(&resource), "{}", key);
+            for key in keys(&resource) {
+                prop_assert_eq!(slot(&key), slot(&resource), "{}", key);
             }
         }
 
         /// Trap: redis 28
         #[test]
         fn there_is_one_counter_for_each_slot_at_most(resource in "[a-z|/{}]{1,64}") {
-            prop_assert_eq!(keys(&resource).names()[3].len(), "\x01c{06S}".len());
+            prop_assert_eq!(keys(&resource)[3].len(), "\x01c{06S}".len());
         }
     }
 }

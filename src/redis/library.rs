@@ -159,17 +159,17 @@ impl Library {
     }
 
     /// A call, without its arguments.
-    pub(super) fn call(&self, form: Form, verb: Verb, keys: &Keys) -> Cmd {
-        let keys = keys.names();
+    pub(super) fn call(&self, form: Form, verb: Verb, keys: Keys<'_>) -> Cmd {
         match form {
             Form::Functions => {
                 let mut call = cmd("FCALL");
-                call.arg(format!("{}{}", verb.name(), self.suffix)).arg(keys.len()).arg(keys);
+                keys.add_to(call.arg([verb.name(), &*self.suffix].concat()));
                 call
             }
             Form::Script => {
                 let mut call = cmd("EVALSHA");
-                call.arg(self.script.get_hash()).arg(keys.len()).arg(keys).arg(verb.name());
+                keys.add_to(call.arg(self.script.get_hash()));
+                call.arg(verb.name());
                 call
             }
         }

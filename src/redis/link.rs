@@ -116,15 +116,15 @@ impl Link {
         arguments: impl Fn(&mut Cmd, bool),
         until: Instant,
     ) -> Result<Answer, BackendError> {
+        let all = Keys::All(std::slice::from_ref(resource));
         let is_expected = self.shared.lock().contains(resource);
-        let keys = Keys::of(resource, is_expected);
-        let answer = self.call(verb, &keys, &arguments, false, until).await?;
+        let keys = if is_expected { all } else { Keys::Exclusive(resource) };
+        let answer = self.call(verb, keys, &arguments, false, until).await?;
         if !Reply::asks_for_readers(&answer.value) {
             return Ok(answer);
         }
         self.expect_readers(resource);
-        let keys = Keys::of(resource, true);
-        self.call(verb, &keys, &arguments, answer.again, until).await
+        self.call(verb, all, &arguments, answer.again, until).await
     }
 
     /// Remembers that this resource has shared grants, so that calls declare their keys at
@@ -144,7 +144,7 @@ impl Link {
     pub(super) async fn call(
         &self,
         mut verb: Verb,
-        keys: &Keys,
+        keys: Keys<'_>,
         arguments: impl Fn(&mut Cmd, bool),
         mut lost: bool,
         until: Instant,

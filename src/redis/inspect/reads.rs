@@ -44,8 +44,7 @@ impl Link {
         let arguments = |request: &mut Cmd, _| {
             request.arg(begin).arg(&pattern).arg(most).arg(KEYS_MAX);
         };
-        let answer =
-            self.call(Verb::Scan, &Keys::of_no_resource(), arguments, false, until).await;
+        let answer = self.call(Verb::Scan, Keys::None, arguments, false, until).await;
         let value = answer.map_err(not_permitted)?.value;
         let (end, keys): (u64, Vec<Vec<u8>>) =
             from_redis_value(value).map_err(|_| strange())?;
@@ -79,8 +78,8 @@ impl Link {
             };
             request.arg(limit.min(READ_MAX));
         };
-        let keys = Keys::of_all(resources);
-        let answer = self.call(Verb::Inspect, &keys, arguments, false, until).await;
+        let answer =
+            self.call(Verb::Inspect, Keys::All(resources), arguments, false, until).await;
         let Value::Array(answers) = answer?.value else { return Err(strange()) };
         if answers.len() != resources.len() {
             return Err(strange());
