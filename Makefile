@@ -69,6 +69,8 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 
 # Where the tests find the program.
 TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
+# Redis runs the library as a script then.
+WITHOUT_FUNCTIONS = LEASEHOLD_TEST_WITHOUT_FUNCTIONS=1
 # Targets with `test = false` in their Cargo.toml: they take long, or kill and suspend processes.
 LONG_TESTS = hostile apps faults histories worlds worst_cases
 
@@ -90,6 +92,7 @@ workspace-test: programs
 	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace
 	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace $(addprefix --test ,$(LONG_TESTS))
 	$(TESTED) $(CARGO) test --workspace --test sidecar -- --ignored chromium
+	$(TESTED) $(WITHOUT_FUNCTIONS) $(CARGO) test --package leasehold-tests --test conformance_redis
 
 .PHONY: outside-test
 outside-test: programs
@@ -99,7 +102,11 @@ outside-test: programs
 	$(MAKE) redis-front-test
 
 .PHONY: heavy-test
-heavy-test: planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
+heavy-test: redis-script-test planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
+
+.PHONY: redis-script-test
+redis-script-test: programs ## The tests of the Redis backend on servers without functions
+	$(TESTED) $(WITHOUT_FUNCTIONS) $(CARGO) test --package leasehold-redis --test redis -- --skip cost
 
 SEEDS ?= 20000
 

@@ -280,6 +280,27 @@ async fn without_memory_nothing_is_changed() {
     assert!(keys.iter().all(|key| key.starts_with("\x01c")), "{keys:?}");
 }
 
+/// A server without memory refused the repetition of a request that had its grant.
+#[tokio::test]
+async fn without_memory_a_repeated_request_finds_its_grant_and_nobody_gets_a_new_one() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let asked = || AcquireRequest {
+        request_id: RequestId::new("once").unwrap(),
+        ..request("r", MINUTE)
+    };
+    let held = store.try_lock(asked()).await.unwrap();
+    held.receipt.accept();
+    let () = ask(&mut server.connect(), &["CONFIG", "SET", "maxmemory", "1"]);
+    let again = store.try_lock(asked()).await.unwrap();
+    again.receipt.accept();
+    assert_eq!((again.lock_id, again.token), (held.lock_id, held.token));
+    let other = store.try_lock(request("r", MINUTE)).await;
+    assert!(matches!(other, Err(LockError::Locked { .. })), "{:?}", other.map(drop));
+    let waits = store.lock(request("r", MINUTE)).await;
+    assert!(matches!(waits, Err(LockError::StoreUnavailable(_))), "{:?}", waits.map(drop));
+}
+
 #[tokio::test]
 async fn an_uncontended_cycle_costs_few_commands() {
     let server = RedisServer::start();
