@@ -119,17 +119,18 @@ impl Grants {
         self.free(lease, known);
     }
 
-    /// Forgets a grant that is no longer under this lease of this process, because somebody
-    /// else ended it or moved it. The lease is not reused, because they may be about to revoke
-    /// it. If this process has moved the grant since, it is alive and stays.
+    /// Forgets a grant whose key, as it was `written`, somebody else has deleted or written
+    /// again. Its lease is not reused, because they may be about to revoke it. If this process
+    /// has moved the grant since, it may be alive and stays. The lease does not show that: it
+    /// may be the same one again, which was kept meanwhile.
     pub(crate) fn forget(
         &self,
         resource: &ResourceId,
         name: &GrantName,
-        (token, lease): (Revision, i64),
+        (token, written): (Revision, Revision),
     ) {
-        let is_under = |grant: &LocalGrant| grant.token == token && grant.lease.id == lease;
-        let known = self.made().remove_if(resource, name, is_under);
+        let is_it = |grant: &LocalGrant| grant.token == token && grant.written <= written;
+        let known = self.made().remove_if(resource, name, is_it);
         self.revoke(known);
     }
 

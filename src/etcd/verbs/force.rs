@@ -19,8 +19,8 @@ use crate::{
 };
 
 /// Grants that a pass over a resource has tried to end, and did not end as far as is known: the
-/// name of each, and the lease that it had.
-type Left = HashMap<(LockId, Revision), (GrantName, i64)>;
+/// name of each, and the revision at which its record was written.
+type Left = HashMap<(LockId, Revision), (GrantName, Revision)>;
 
 /// How far a release by force has come.
 #[derive(Default)]
@@ -122,7 +122,7 @@ impl Releases {
             for (deletion, committed) in ended.iter().zip(join_all(commits).await) {
                 let name = deletion.name.clone();
                 let grant = name.map(|name| {
-                    ((name.lock_id.clone(), deletion.token), (name, deletion.lease))
+                    ((name.lock_id.clone(), deletion.token), (name, deletion.written))
                 });
                 if let Some((grant, _)) = &grant {
                     before.remove(grant);
@@ -152,8 +152,8 @@ impl Releases {
             }
         }
         // The others are not there any more.
-        for ((_, token), (name, lease)) in before {
-            self.grants.forget(resource, &name, (token, lease));
+        for ((_, token), (name, written)) in before {
+            self.grants.forget(resource, &name, (token, written));
         }
         Ok(is_left.then_some(left))
     }

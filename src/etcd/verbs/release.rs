@@ -22,8 +22,10 @@ pub(super) struct Deletion {
     pub(super) name: Option<GrantName>,
     /// Its token.
     pub(super) token: Revision,
+    /// The revision at which its record was written.
+    pub(super) written: Revision,
     /// The lease of its record; 0 for none.
-    pub(super) lease: i64,
+    lease: i64,
     pub(super) op: Op,
 }
 
@@ -31,11 +33,11 @@ impl Deletion {
     /// Of the keys as this process wrote them. Nothing needs to be read first. The lease is
     /// compared too, because a restored data set counts its revisions anew.
     pub(super) fn of_written(keys: &GrantKeys, grant: &LocalGrant, until: Instant) -> Self {
-        let (key, lease) = (keys.record(), grant.lease.id);
+        let (key, written, lease) = (keys.record(), grant.written, grant.lease.id);
         let op = Op::of_grant(keys, until);
-        let op = op.when_written_at(key, grant.written).when_under(key, lease);
+        let op = op.when_written_at(key, written).when_under(key, lease);
         let op = op.delete_grant(keys);
-        Self { name: Some(grant.name.clone()), token: grant.token, lease, op }
+        Self { name: Some(grant.name.clone()), token: grant.token, written, lease, op }
     }
 
     /// Of the keys as they were read. `name` is `None` for a record that is not ours.
@@ -46,9 +48,10 @@ impl Deletion {
         until: Instant,
     ) -> Self {
         let token = Revision::from_etcd(pair.create_revision());
+        let written = Revision::from_etcd(pair.mod_revision());
         let op = Op::of_grant(keys, until);
         let op = op.when_unchanged(keys.record(), pair).delete_grant(keys);
-        Self { name, token, lease: pair.lease(), op }
+        Self { name, token, written, lease: pair.lease(), op }
     }
 }
 
@@ -118,13 +121,13 @@ impl Releases {
                     })?;
                     // If a later read shows that a grant of this process has ended, by the
                     // delete, whose answer was lost, or by somebody else, or that a replay has
-                    // claimed it, it is forgotten under the lease that it had. Otherwise that
-                    // lease might live for a day. The lease of another process's grant is not
-                    // touched, because that process may have reused it by now.
-                    if let Some((name, token, lease)) = tried.take()
+                    // claimed it, it is forgotten as it was. Otherwise its lease might live for
+                    // a day. The lease of another process's grant is not touched, because that
+                    // process may have reused it by now.
+                    if let Some((name, token, written)) = tried.take()
                         && found.grant.as_ref().is_none_or(|held| held.token != token)
                     {
-                        self.grants.forget(resource, &name, (token, lease));
+                        self.grants.forget(resource, &name, (token, written));
                         // What the delete was sent for has ended.
                         if lost.is_some() {
                             return Ok(());
@@ -137,7 +140,8 @@ impl Releases {
             };
             // A later call ends no other grant.
             deletion.token.fix(&release.target);
-            tried = deletion.name.clone().map(|name| (name, deletion.token, deletion.lease));
+            let Deletion { ref name, token, written, .. } = deletion;
+            tried = name.clone().map(|name| (name, token, written));
             match self.etcd.committer.commit(deletion.op.clone()).await {
                 Ok(reply) if reply.succeeded => {
                     self.deleted(resource, &deletion);

@@ -81,7 +81,7 @@ impl Renewals {
             })?;
             let Some(held) = found.grant else {
                 if let Some(ended) = known {
-                    grants.forget(resource, &ended.name, (ended.token, ended.lease.id));
+                    grants.forget(resource, &ended.name, (ended.token, ended.written));
                 }
                 return Err(BackendError::NotHeld { held: found.is_held });
             };
