@@ -45,15 +45,18 @@ impl Begun {
     /// it may still be under way: a proposal can outlive its connection. So the lease of a new
     /// key is revoked. A key that was to be moved is written again, unchanged, so that the move
     /// finds another revision. Then the key is read again.
+    ///
+    /// Returns the revision at which the key was written under the lease. `None` if it does not
+    /// lie under it and never will. It may have until somebody else ended or moved the grant.
     pub(super) async fn resolve(
         &self,
         connection: &Arc<Connection>,
         id: i64,
         may_come: bool,
         until: Instant,
-    ) -> Result<Resolved, Failure> {
+    ) -> Result<Option<Revision>, Failure> {
         let revision = |pair: &KeyValue| Revision::from_etcd(pair.mod_revision());
-        let mut settled = (!may_come).then_some(Resolved::Never);
+        let mut is_settled = !may_come;
         loop {
             let get = vec![TxnOp::get(&*self.key, None)];
             let read = connection.read(get, until).await?;
@@ -62,38 +65,27 @@ impl Begun {
                 _ => None,
             };
             if let Some(pair) = found.as_ref().filter(|pair| pair.lease() == id) {
-                return Ok(Resolved::Applied(revision(pair)));
+                return Ok(Some(revision(pair)));
             }
-            if let Some(settled) = settled {
-                return Ok(settled);
+            if is_settled {
+                return Ok(None);
             }
-            settled = match (self.moved, &found) {
+            is_settled = match (self.moved, &found) {
                 (None, _) => {
                     revoke(connection, id, until).await?;
-                    Some(Resolved::Revoked)
+                    true
                 }
                 (Some((compared, _)), Some(pair)) if revision(pair) == compared => {
                     match fence(connection, &self.key, pair, until).await {
-                        Ok(()) => Some(Resolved::Never),
-                        Err(failure) if failure.is_passing() && Instant::now() < until => None,
+                        Ok(()) => true,
+                        Err(failure) if failure.is_passing() && Instant::now() < until => false,
                         Err(failure) => return Err(failure),
                     }
                 }
-                _ => return Ok(Resolved::Never),
+                _ => return Ok(None),
             };
         }
     }
-}
-
-/// The outcome of a write with a lost answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resolved {
-    /// Its key lies under its lease, written at this revision.
-    Applied(Revision),
-    /// It was not applied and never will be, and its lease is free.
-    Never,
-    /// It was not applied and never will be, because its lease is revoked.
-    Revoked,
 }
 
 /// Writes a key again as it is, if it is unchanged.

@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::{
     background::Background,
     client::{connection::Connection, failure::Failure},
-    lease::resolve::{Begun, Resolved, revoke},
+    lease::resolve::{Begun, revoke},
 };
 
 /// Leases waiting to be revoked beyond which no new ones are granted: etcd 3.5 and 3.6
@@ -246,9 +246,9 @@ impl Revocations {
         begun: &Begun,
         until: Instant,
     ) -> Result<bool, Failure> {
-        let resolved = begun.resolve(&self.connection, id, true, until).await?;
-        let unwanted = match (resolved, begun.moved) {
-            (Resolved::Applied(_), Some((_, before))) => before,
+        let applied = begun.resolve(&self.connection, id, true, until).await?;
+        let unwanted = match (applied, begun.moved) {
+            (Some(_), Some((_, before))) => before,
             _ => id,
         };
         // A key without a lease has lease 0.

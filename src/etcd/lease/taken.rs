@@ -6,12 +6,7 @@ use tokio::time::Instant;
 
 use crate::{
     client::failure::Failure,
-    lease::{
-        pool::Lease,
-        resolve::{Begun, Resolved},
-        revocations::Unwanted,
-        stock::Stock,
-    },
+    lease::{pool::Lease, resolve::Begun, revocations::Unwanted, stock::Stock},
     revision::Revision,
 };
 
@@ -69,8 +64,8 @@ impl Taken {
     }
 
     /// Finds out whether the write that was begun has been applied: the revision at which its
-    /// key was written under this lease. `None` if it was not, and never will be. `may_come`:
-    /// it may still be on its way.
+    /// key was written under this lease. `None` if it does not lie under it and never will; the
+    /// lease is revoked then. `may_come`: the write may still be on its way.
     pub(crate) async fn resolve(
         &mut self,
         may_come: bool,
@@ -78,12 +73,14 @@ impl Taken {
     ) -> Result<Option<Revision>, Failure> {
         let End::Settle(begun) = &self.end else { return Ok(None) };
         let (connection, id) = (&self.stock.connection, self.lease.id);
-        self.end = match begun.resolve(connection, id, may_come, until).await? {
-            Resolved::Applied(at) => return Ok(Some(at)),
-            Resolved::Never => End::Reuse,
-            Resolved::Revoked => End::Left,
-        };
-        Ok(None)
+        let applied = begun.resolve(connection, id, may_come, until).await?;
+        if applied.is_none() {
+            // It is not reused: whoever ended or moved what was written under it may be about
+            // to revoke it.
+            self.stock.revocations.push(Unwanted::unhurried(id));
+            self.end = End::Left;
+        }
+        Ok(applied)
     }
 
     /// Makes sure that what was begun never takes effect: what it has written, or may come to
