@@ -2,59 +2,13 @@
 
 use std::time::Duration;
 
-use leasehold_lock::{
-    Abandoned, AttemptId, GrantId, Instant, LockError, LockId, Renewed, RequestId,
-};
+use leasehold_lock::{GrantId, Instant, LockError, LockId, Renewed};
 use tokio::sync::oneshot;
 
 use super::{
-    Cause, Change, Engine, HeldError, HeldKey, HoldEnd, Target,
-    belief::Sending,
-    record::RecordId,
-    renewal::{cancel, changed_nothing},
+    Cause, Change, Engine, HeldError, HeldKey, HoldEnd, Target, record::RecordId,
+    renewal::cancel,
 };
-
-/// A repeated request that may find a grant that is held here. When it is dropped, its attempt
-/// goes to the record of the grant. If the grant was released here meanwhile, the last of those
-/// that are under way releases what all of them claimed.
-#[derive(Debug)]
-pub struct Resent {
-    engine: Engine,
-    id: RecordId,
-    sending: Sending,
-    target: Target,
-    lock_id: LockId,
-    grant_id: Option<GrantId>,
-    /// `None` if it has claimed nothing.
-    attempt: Option<AttemptId>,
-}
-
-impl Drop for Resent {
-    fn drop(&mut self) {
-        let mut table = self.engine.table();
-        let key = self.target.key();
-        let id = table.find(&key, &self.lock_id);
-        let name = (key.clone(), self.lock_id.clone());
-        let Some(claims) = table.end_resent(&name, self.attempt, id.is_some()) else { return };
-        if let Some(held) = id.and_then(|id| table.get_mut(id)) {
-            claims.iter().for_each(|attempt| held.claims.add(attempt));
-            return;
-        }
-        let lost = table.lost.cause(&key, &self.lock_id, Instant::now());
-        // Another process may still renew a lock that was lost here.
-        if lost.is_some_and(Cause::may_still_be_held) {
-            return;
-        }
-        let grant = Abandoned {
-            resource: self.target.resource.clone(),
-            lock_id: self.lock_id.clone(),
-            id: self.grant_id,
-            claims: claims.iter().collect(),
-            ttl: self.sending.asked(),
-        };
-        self.engine.spawn(self.target.store.store().abandon(grant).end());
-    }
-}
 
 impl Engine {
     /// Ends a grant, after its renewal under way has ended (trap 11). Runs to
@@ -218,9 +172,11 @@ impl Engine {
         answer: oneshot::Sender<Result<Renewed, LockError>>,
     ) -> Result<(), LockError> {
         let mut table = self.table();
-        let Some(target) = table.get_mut(id).map(|record| record.target()) else {
-            return Ok(());
-        };
+        let Some(record) = table.get_mut(id) else { return Ok(()) };
+        if record.holder.is_nobody() {
+            return Err(LockError::NotFound { held: false });
+        }
+        let target = record.target();
         let asked = target.store.store().ttl(ttl)?.duration();
         table.dequeue(id);
         let Some(record) = table.get_mut(id) else { return Ok(()) };
@@ -241,40 +197,6 @@ impl Engine {
         }));
         self.reschedule(&mut table, id);
         Ok(())
-    }
-
-    /// A request with this `request_id` is sent now. If it finds the grant that is held
-    /// here, the grant may end as early as the request's TTL.
-    pub fn sends_again(
-        &self,
-        target: &Target,
-        request_id: &RequestId,
-        asked: Duration,
-        attempt: AttemptId,
-    ) -> Option<Resent> {
-        let (id, lock_id, grant_id) = {
-            let mut table = self.table();
-            let id = table.find_request(&target.key(), request_id)?;
-            let held = table.get_mut(id)?;
-            (id, held.lock_id.clone(), held.grant_id)
-        };
-        let sending = self.sends(id, Some(asked))?;
-        self.table().begin_resent((target.key(), lock_id.clone()));
-        let (engine, target, attempt) = (self.clone(), target.clone(), Some(attempt));
-        Some(Resent { engine, id, sending, target, lock_id, grant_id, attempt })
-    }
-
-    /// The request of [`Engine::sends_again`] failed.
-    pub fn not_sent_again(&self, resent: &mut Resent, error: &LockError) {
-        if !changed_nothing(error) {
-            return;
-        }
-        resent.attempt = None;
-        let mut table = self.table();
-        if let Some(held) = table.get_mut(resent.id) {
-            held.schedule.did_not_happen(&resent.sending);
-            self.reschedule(&mut table, resent.id);
-        }
     }
 
     async fn unlock_held(
@@ -303,7 +225,7 @@ impl Engine {
             && let Some(mut record) = table.remove(id)
         {
             if let HoldEnd::Lost(cause) = ended {
-                let loss = (cause, record.abandoned());
+                let loss = record.loss(cause);
                 table.lost.remember(key.clone(), lock_id.clone(), loss, Instant::now());
             }
             record.holder.notify(ended);

@@ -5,9 +5,8 @@ use leasehold_lock::AttemptId;
 /// How many are kept. The oldest is dropped first.
 const CLAIMS_MAX: usize = 32;
 
-/// The attempts of this process that may have got a grant last: those whose answer arrived, and
-/// repeated requests without an answer. A call under way keeps its own attempt, so that no
-/// release ends the grant of its answer.
+/// The attempts of this process that may have got a grant last: those that were answered with it,
+/// and those that ended without an answer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Claims(Vec<AttemptId>);
 
@@ -24,8 +23,9 @@ impl Claims {
         self.0.push(attempt);
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// Adds claims that were made later.
+    pub(super) fn extend(&mut self, later: &Self) {
+        later.iter().for_each(|attempt| self.add(attempt));
     }
 
     /// The earliest first.

@@ -169,7 +169,7 @@ impl Engine {
         let now = Instant::now();
         let mut table = self.table();
         let Some(record) = table.get_mut(id) else { return };
-        if !record.schedule.is_this_task() {
+        if !record.schedule.is_this_task() || record.holder.is_nobody() {
             return;
         }
         if let Err(LockError::Unsupported(answer)) = result

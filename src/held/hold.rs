@@ -1,4 +1,4 @@
-//! Takes a grant into the engine, with the guard that releases it.
+//! Takes a grant into the engine.
 
 use leasehold_lock::Instant;
 use tokio::sync::oneshot;
@@ -8,43 +8,32 @@ use super::{
     record::{Record, RecordId},
 };
 
-/// Releases a lock when dropped: the life of a stream, or of an answer that is
-/// not written yet.
+/// Releases the lock of a stream when dropped.
 #[derive(Debug)]
 pub struct HeldGuard {
     engine: Engine,
     /// The record, and how many requests had found it when this guard was made. The
     /// guard does nothing if a later request found it too.
-    lock: Option<(RecordId, u32)>,
+    lock: (RecordId, u32),
 }
 
 impl Engine {
-    /// Renews a lock until it is unlocked or lost; its loss is reported by a notice. It
-    /// is released if the guard is dropped without [`HeldGuard::keep`]. `None` if it is
-    /// lost already, or if a later request with its `request_id` holds it.
-    #[must_use]
-    pub fn hold(&self, holding: Holding) -> Option<HeldGuard> {
-        self.guard(holding, None)
+    /// Renews a lock until it is unlocked or lost; its loss is reported by a notice. Does
+    /// nothing if it is lost already, or if a later request with its `request_id` holds it.
+    pub fn hold(&self, holding: Holding) {
+        self.insert(Record::new(holding, None));
     }
 
     /// Renews a lock for as long as the guard lives; its end is sent to the
-    /// receiver.
+    /// receiver. There is no guard if [`Engine::hold`] would do nothing.
     #[must_use]
     pub fn hold_for_stream(
         &self,
         holding: Holding,
     ) -> (Option<HeldGuard>, oneshot::Receiver<HoldEnd>) {
         let (sender, end) = oneshot::channel();
-        (self.guard(holding, Some(sender)), end)
-    }
-
-    fn guard(
-        &self,
-        holding: Holding,
-        stream: Option<oneshot::Sender<HoldEnd>>,
-    ) -> Option<HeldGuard> {
-        let lock = self.insert(Record::new(holding, stream))?;
-        Some(HeldGuard { engine: self.clone(), lock: Some(lock) })
+        let lock = self.insert(Record::new(holding, Some(sender)));
+        (lock.map(|lock| HeldGuard { engine: self.clone(), lock }), end)
     }
 
     fn insert(&self, record: Record) -> Option<(RecordId, u32)> {
@@ -78,21 +67,9 @@ impl Engine {
     }
 }
 
-impl HeldGuard {
-    /// Leaves the lock held.
-    pub fn keep(mut self) {
-        if let Some((id, _)) = self.lock.take()
-            && let Some(record) = self.engine.table().get_mut(id)
-        {
-            record.holder.received();
-        }
-    }
-}
-
 impl Drop for HeldGuard {
     fn drop(&mut self) {
-        if let Some((id, replays)) = self.lock {
-            self.engine.abandon(id, replays);
-        }
+        let (id, replays) = self.lock;
+        self.engine.abandon(id, replays);
     }
 }

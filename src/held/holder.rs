@@ -7,39 +7,29 @@ use super::HoldEnd;
 /// Who has a held lock. It decides what happens when the guard of the lock is dropped.
 ///
 /// ```text
-///   hold ──▶ Unanswered ── the answer is written ──▶ Received
+///   hold ──▶ Received        hold_for_stream ──▶ Stream
 ///
-///   hold_for_stream ──▶ Stream
+///   a repeated request is answered:  any state ── with or without a stream ──▶ Stream, Received
 ///
-///   a repeated request: any state ── over a stream ────────▶ Stream
-///                       Stream ───── without a stream ─────▶ Unanswered
-///                       otherwise the state stays
+///   the app detaches it:             Stream ──▶ Received
 ///
-///   the app detaches it:  Stream ──▶ Received
+///   it would be released, but requests in flight may be answered with it:
+///                                    any state ──▶ Nobody
 /// ```
 #[derive(Debug)]
 pub(super) enum Holder {
-    /// A caller without a stream, whose answer is not written yet.
-    Unanswered,
     /// A caller without a stream, whose answer was written.
     Received,
     /// A stream, which is notified of the end of its lock.
     Stream(oneshot::Sender<HoldEnd>),
+    /// No caller, but requests in flight may be answered with the lock.
+    Nobody,
 }
 
 impl Holder {
-    /// The answer of a caller without a stream was written.
-    pub(super) fn received(&mut self) {
-        if matches!(self, Self::Unanswered) {
-            *self = Self::Received;
-        }
-    }
-
-    /// A repeated request of `again` was granted the same lock.
+    /// A repeated request of `again` was answered with the same lock.
     pub(super) fn replayed(&mut self, again: Self) {
-        if matches!((&self, &again), (Self::Stream(_), _) | (_, Self::Stream(_))) {
-            std::mem::replace(self, again).notify(HoldEnd::Superseded);
-        }
+        std::mem::replace(self, again).notify(HoldEnd::Superseded);
     }
 
     /// The lock is left to its TTL. A stream ends, and the drop of its guard releases
@@ -50,9 +40,14 @@ impl Holder {
         }
     }
 
-    /// Whether a caller has the lock, so that dropping the guard does not release it.
-    pub(super) fn has_received(&self) -> bool {
-        matches!(self, Self::Received)
+    /// Whether the drop of a guard releases the lock.
+    pub(super) fn is_stream(&self) -> bool {
+        matches!(self, Self::Stream(_))
+    }
+
+    /// Whether no caller has the lock.
+    pub(super) fn is_nobody(&self) -> bool {
+        matches!(self, Self::Nobody)
     }
 
     /// Notifies a stream of the end of its lock; called once. Returns whether there is a
@@ -77,39 +72,23 @@ mod tests {
     }
 
     #[test]
-    fn a_guard_releases_what_nobody_has_received() {
-        let mut holder = Holder::Unanswered;
-        assert!(!holder.has_received());
-        holder.received();
-        assert!(holder.has_received());
-        assert!(!stream().0.has_received());
-    }
-
-    #[test]
     fn a_stream_that_is_detached_ends_and_leaves_the_lock() {
         let (mut holder, mut end) = stream();
         holder.detached();
         assert_eq!(end.try_recv(), Ok(HoldEnd::Detached));
-        assert!(holder.has_received());
-        let mut unanswered = Holder::Unanswered;
-        unanswered.detached();
-        assert!(!unanswered.has_received());
+        assert!(!holder.is_stream());
     }
 
     #[test]
-    fn a_repeated_request_takes_over_from_a_stream() {
+    fn a_repeated_request_takes_over() {
         let (mut holder, mut end) = stream();
-        holder.replayed(Holder::Unanswered);
+        holder.replayed(Holder::Received);
         assert_eq!(end.try_recv(), Ok(HoldEnd::Superseded));
-        assert!(!holder.has_received());
-    }
-
-    #[test]
-    fn a_repeated_request_leaves_a_received_lock_received() {
-        let mut holder = Holder::Received;
-        holder.replayed(Holder::Unanswered);
-        assert!(holder.has_received());
+        assert!(!holder.is_stream());
         holder.replayed(stream().0);
-        assert!(!holder.has_received());
+        assert!(holder.is_stream());
+        let mut left = Holder::Nobody;
+        left.replayed(Holder::Received);
+        assert!(!left.is_nobody());
     }
 }

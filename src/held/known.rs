@@ -44,6 +44,9 @@ impl Engine {
 
 impl Record {
     fn known(&self, now: Instant) -> Known {
+        if self.holder.is_nobody() {
+            return Known::Unlocking;
+        }
         // The driver may be late.
         match self.schedule.due(now) {
             Some(Due::Lose(cause)) => return Known::Lost(cause),

@@ -19,6 +19,8 @@
 //!   do; they wait for nothing.
 //! - `schedule` says when a lock is renewed, released (`max_hold`) and lost; `belief` is
 //!   until when its holder may rely on it.
+//! - `in_flight`: the requests that may still be answered with a lock. It is not released
+//!   before they have ended.
 //! - `known`: the state of a lock without asking its store.
 //! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
 //!   await.
@@ -35,6 +37,7 @@ mod engine;
 mod error;
 mod hold;
 mod holder;
+mod in_flight;
 mod known;
 mod lane;
 mod loss;
@@ -50,12 +53,12 @@ mod table;
 mod tests;
 mod unlock;
 
-pub use calls::Resent;
 pub use cause::{Cause, HoldEnd};
 pub use change::Change;
 pub use engine::{Engine, EngineOptions};
 pub use error::HeldError;
 pub use hold::HeldGuard;
+pub use in_flight::InFlight;
 pub use known::Known;
 pub use max_hold::MaxHold;
 pub use record::{Holding, LostLock};

@@ -12,16 +12,15 @@ use super::{
 };
 
 impl Engine {
-    /// The guard of a lock was dropped: its stream has ended, or its answer was not
-    /// written. Does nothing if a later request has found the lock since.
+    /// The guard of a lock was dropped: its stream has ended. Does nothing if a later request
+    /// has found the lock since.
     pub(super) fn abandon(&self, id: RecordId, replays: u32) {
         let mut table = self.table();
         let held = table.get_mut(id).filter(|held| held.replays == replays);
-        if held.is_none_or(|held| held.holder.has_received()) {
-            return;
-        }
-        if let Some(record) = table.remove(id) {
-            self.release(record);
+        if held.is_some_and(|held| held.holder.is_stream())
+            && let Some(record) = table.remove(id)
+        {
+            self.release(&mut table, record);
         }
     }
 
@@ -29,7 +28,7 @@ impl Engine {
     pub(super) fn release_held_long_enough(&self, table: &mut Table, id: RecordId) {
         let Some(mut record) = table.remove(id) else { return };
         self.notify_holder(table, &mut record, Cause::MaxHold);
-        self.release(record);
+        self.release(table, record);
     }
 
     /// Releases a lock whose unlock the app reports as failed: stops renewing it, and retries
@@ -40,18 +39,18 @@ impl Engine {
         let mut table = self.table();
         if let Some(mut record) = table.find(key, lock_id).and_then(|id| table.remove(id)) {
             record.holder.notify(HoldEnd::Unlocked);
-            self.release(record);
+            self.release(&mut table, record);
             return true;
         }
         let store = target.store.store();
         if store.is_ending(&target.resource, lock_id) {
             return true;
         }
-        let Some((cause, grant)) = table.lost.loss(key, lock_id, Instant::now()) else {
-            return false;
-        };
-        if cause.may_still_be_held() {
-            self.spawn(store.abandon(grant).end());
+        let Some(loss) = table.lost.loss(key, lock_id, Instant::now()) else { return false };
+        let in_flight = loss.request.is_some_and(|request| table.in_flight.contains(&request));
+        // A request in flight may be answered with it. If not, the TTL ends it.
+        if loss.cause.may_still_be_held() && !in_flight {
+            self.spawn(store.abandon(loss.grant).end());
         }
         true
     }
@@ -63,9 +62,12 @@ impl Engine {
         }
     }
 
-    /// Notifies the holder that this lock, which is not in the table, is lost.
+    /// Notifies the holder, if there is one, that this lock, which is not in the table, is lost.
     pub(super) fn report_loss(&self, table: &mut Table, mut record: Record, cause: Cause) {
         record.cancel_renewal();
+        if record.holder.is_nobody() {
+            return;
+        }
         self.notify_holder(table, &mut record, cause);
     }
 
@@ -82,8 +84,8 @@ impl Engine {
         } else {
             warn!(store, resource, %cause, "a held lock is lost");
         }
-        let loss = (cause, record.abandoned());
-        table.lost.remember(record.key(), lost.lock_id.clone(), loss, Instant::now());
+        let (key, loss) = (record.key(), record.loss(cause));
+        table.lost.remember(key, lost.lock_id.clone(), loss, Instant::now());
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {
@@ -94,8 +96,21 @@ impl Engine {
         }
     }
 
+    /// Releases a lock that is not in the table any more. If requests in flight may be answered
+    /// with it, it goes back there, and the last of them that ends releases it.
+    fn release(&self, table: &mut Table, mut record: Record) {
+        let request = record.request();
+        if !request.is_some_and(|request| table.in_flight.contains(&request)) {
+            self.release_now(record);
+            return;
+        }
+        record.leave_to_requests();
+        let id = table.insert(record);
+        self.reschedule(table, id);
+    }
+
     /// Releases a lock that is not in the table any more.
-    fn release(&self, mut record: Record) {
+    pub(super) fn release_now(&self, mut record: Record) {
         let renewal = record.schedule.take_task();
         let abandonment = record.store.store().abandon(record.abandoned());
         self.spawn(async move {

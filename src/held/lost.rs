@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_lock::{Abandoned, Instant, LockId};
 
-use super::{Cause, HeldKey};
+use super::{Cause, HeldKey, in_flight::Request};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
@@ -18,8 +18,15 @@ const REMEMBERED_MAX: usize = 10_000;
 /// A grant's full name.
 pub(super) type Name = (HeldKey, LockId);
 
-/// Why a lock was lost, and the grant that its store may still have.
-pub(super) type Loss = (Cause, Abandoned);
+/// The loss of a lock.
+#[derive(Clone, Debug)]
+pub(super) struct Loss {
+    pub(super) cause: Cause,
+    /// The grant, which its store may still have.
+    pub(super) grant: Abandoned,
+    /// The request that made it.
+    pub(super) request: Option<Request>,
+}
 
 /// Remembers lost locks for a while.
 #[derive(Debug, Default)]
@@ -47,7 +54,7 @@ impl Lost {
         lock_id: &LockId,
         now: Instant,
     ) -> Option<Cause> {
-        self.loss(key, lock_id, now).map(|(cause, _)| cause)
+        self.loss(key, lock_id, now).map(|loss| loss.cause)
     }
 
     /// Like [`Lost::cause`], with the grant that the store may still have.
@@ -99,7 +106,8 @@ mod tests {
     fn loss(cause: Cause) -> Loss {
         let (resource, lock_id) = (key(0).resource, LockId::random());
         let ttl = Duration::from_secs(30);
-        (cause, Abandoned { resource, lock_id, id: None, claims: Vec::new(), ttl })
+        let grant = Abandoned { resource, lock_id, id: None, claims: Vec::new(), ttl };
+        Loss { cause, grant, request: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,8 @@ use super::{
     belief::{Belief, Sending},
     claims::Claims,
     holder::Holder,
+    in_flight::Request,
+    lost::Loss,
     renewal::changed_nothing,
     schedule::RenewalSchedule,
     unlock::Unlock,
@@ -123,7 +125,7 @@ impl Record {
             timer: schedule.next(),
             schedule,
             unlock: Unlock::None,
-            holder: stream.map_or(Holder::Unanswered, Holder::Stream),
+            holder: stream.map_or(Holder::Received, Holder::Stream),
             replays: 0,
             _place: holding.place,
         }
@@ -132,10 +134,8 @@ impl Record {
     /// A repeated request was granted the same lock. Returns false if an earlier one was, whose
     /// answer arrives later: then the lock stays with those who have it.
     pub(super) fn replayed(&mut self, mut replay: Self) -> bool {
-        for attempt in replay.claims.iter() {
-            self.claims.add(attempt);
-        }
-        if replay.granted < self.granted {
+        self.claims.extend(&replay.claims);
+        if replay.granted < self.granted && !self.holder.is_nobody() {
             replay.holder.notify(HoldEnd::Superseded);
             return false;
         }
@@ -199,6 +199,19 @@ impl Record {
         }
     }
 
+    /// Nobody has the lock any more, but requests in flight may be answered with it. Until then it
+    /// only runs out.
+    pub(super) fn leave_to_requests(&mut self) {
+        self.holder = Holder::Nobody;
+        let renewal = self.schedule.take_task();
+        self.schedule.detach();
+        if let Some(renewal) = renewal {
+            renewal.abort();
+            // A release waits for its end.
+            self.schedule.start(renewal);
+        }
+    }
+
     pub(super) fn key(&self) -> HeldKey {
         HeldKey { store: Arc::clone(self.store.name()), resource: self.resource.clone() }
     }
@@ -206,6 +219,16 @@ impl Record {
     /// The store, and the name there, with which it was acquired.
     pub(super) fn target(&self) -> Target {
         Target { store: Arc::clone(&self.store), resource: self.resource.clone() }
+    }
+
+    /// The request that made the grant, if it has a `request_id`.
+    pub(super) fn request(&self) -> Option<Request> {
+        Some((self.key(), self.request_id.clone()?))
+    }
+
+    /// What is remembered of its loss.
+    pub(super) fn loss(&self, cause: Cause) -> Loss {
+        Loss { cause, grant: self.abandoned(), request: self.request() }
     }
 
     /// The grant, to be released.

@@ -5,22 +5,18 @@ use std::{
     sync::Arc,
 };
 
-use leasehold_lock::{AttemptId, Instant, LockId, Mode, RequestId};
+use leasehold_lock::{AttemptId, Instant, LockId, Mode};
 use tokio::sync::Notify;
 
 use super::{
     HeldKey,
-    claims::Claims,
+    in_flight::{InFlightRequests, Request},
     lane::{Lane, LanePermit},
-    lost::{Lost, Name},
+    lost::Lost,
     others::Others,
     record::{Record, RecordId},
     schedule::Due,
 };
-
-/// How many repeated requests for one grant are under way, and what those that have ended since
-/// it was released claimed.
-type Resents = (usize, Claims);
 
 /// The records and their indexes. Its methods keep them consistent.
 pub(super) struct Table {
@@ -37,7 +33,8 @@ pub(super) struct Table {
     pub(super) driver_wakes_at: Option<Instant>,
     /// The locks that were lost in the last minutes.
     pub(super) lost: Lost,
-    resent: HashMap<Name, Resents>,
+    /// The requests that may still be answered with a lock.
+    pub(super) in_flight: InFlightRequests,
 }
 
 impl Table {
@@ -52,33 +49,26 @@ impl Table {
             next_id: 0,
             driver_wakes_at: None,
             lost: Lost::default(),
-            resent: HashMap::new(),
+            in_flight: InFlightRequests::default(),
         }
     }
 
-    /// Records that a repeated request that may find this grant is sent.
-    pub(super) fn begin_resent(&mut self, name: Name) {
-        self.resent.entry(name).or_default().0 += 1;
-    }
-
-    /// Records that such a request has ended, which may have claimed the grant by this attempt.
-    /// Returns what is to be added to the record of the grant, or released: what others that
-    /// are under way are about to be answered must not be released before them.
-    pub(super) fn end_resent(
+    /// Records that a request has ended, which may have claimed its grant by this attempt. If it
+    /// was the last one in flight, returns the lock that nobody has, which is to be released.
+    pub(super) fn end_in_flight(
         &mut self,
-        name: &Name,
+        request: &Request,
         attempt: Option<AttemptId>,
-        is_held: bool,
-    ) -> Option<Claims> {
-        let (under_way, claims) = self.resent.get_mut(name)?;
-        *under_way -= 1;
-        attempt.into_iter().for_each(|attempt| claims.add(attempt));
-        let is_last = *under_way == 0;
-        let taken = (is_last || is_held).then(|| std::mem::take(claims));
-        if is_last {
-            self.resent.remove(name);
+    ) -> Option<Record> {
+        let id = self.find_request(request);
+        match (attempt, id.and_then(|id| self.records.get_mut(&id))) {
+            (Some(attempt), Some(record)) => record.claims.add(attempt),
+            (Some(attempt), None) => self.in_flight.add_claim(request, attempt),
+            (None, _) => {}
         }
-        taken.filter(|claims| !claims.is_empty())
+        let is_last = self.in_flight.end(request);
+        let id = id.filter(|id| is_last && self.records[id].holder.is_nobody())?;
+        self.remove(id)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -117,11 +107,8 @@ impl Table {
     }
 
     /// The record of the grant that a request with this request ID made.
-    pub(super) fn find_request(
-        &self,
-        key: &HeldKey,
-        request_id: &RequestId,
-    ) -> Option<RecordId> {
+    pub(super) fn find_request(&self, request: &Request) -> Option<RecordId> {
+        let (key, request_id) = request;
         self.first_of(key, |record| record.request_id.as_ref() == Some(request_id))
             .or_else(|| self.others.get(key)?.with_request_id(request_id))
     }
@@ -133,7 +120,12 @@ impl Table {
     }
 
     /// Adds a record, whose key and lock ID no other has.
-    pub(super) fn insert(&mut self, record: Record) -> RecordId {
+    pub(super) fn insert(&mut self, mut record: Record) -> RecordId {
+        if let Some(request) = record.request() {
+            let mut claims = self.in_flight.take_claims(&request);
+            claims.extend(&record.claims);
+            record.claims = claims;
+        }
         let id = self.next_id;
         self.next_id += 1;
         self.timers.insert((record.timer, id));

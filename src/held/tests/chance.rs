@@ -166,9 +166,7 @@ impl App {
             let (guard, end) = self.engine.hold_for_stream(holding);
             self.stream(guard.unwrap(), end, &target, &granted.lock_id).await;
         } else {
-            if let Some(guard) = self.engine.hold(holding) {
-                guard.keep();
-            }
+            self.engine.hold(holding);
             for _ in 0..self.rng.u8(1..4) {
                 self.pause(self.plan.ttl_ms_max * 2).await;
                 self.act(&target, &granted.lock_id).await;

@@ -111,9 +111,7 @@ impl Setup {
     }
 
     fn keep(&self, holding: Holding) {
-        if let Some(guard) = self.engine.hold(holding) {
-            guard.keep();
-        }
+        self.engine.hold(holding);
     }
 
     async fn stream(&self, resource: &str) -> (HeldGuard, oneshot::Receiver<HoldEnd>) {

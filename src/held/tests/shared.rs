@@ -155,9 +155,9 @@ async fn a_repeated_request_finds_its_own_among_many_readers() {
     let short = Duration::from_secs(1);
     let attempt = AttemptId::random();
     let id = request_id(READERS / 2).unwrap();
-    assert!(setup.engine.sends_again(&setup.target("r"), &id, short, attempt).is_some());
     let unknown = RequestId::new("unknown").unwrap().unwrap();
-    assert!(setup.engine.sends_again(&setup.target("r"), &unknown, short, attempt).is_none());
+    let _in_flight = [id.clone(), unknown]
+        .map(|id| setup.engine.begin(&setup.target("r"), id, short, attempt));
     let table = setup.engine.table();
     let ends = |held: &crate::record::Record| held.schedule.belief().safe_deadline();
     let shortened = table
@@ -182,7 +182,7 @@ async fn a_replay_may_give_a_reader_another_request_id() {
     setup.keep(as_request("second"));
     let find = |id: &str| {
         let id = RequestId::new(id).unwrap().unwrap();
-        setup.engine.table().find_request(&setup.key("r"), &id)
+        setup.engine.table().find_request(&(setup.key("r"), id.clone()))
     };
     assert!(find("second").is_some());
     assert_eq!(find("first"), None);

@@ -244,18 +244,6 @@ fn a_record_is_small() {
     assert!(record <= 352, "{record} bytes");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_lock_whose_answer_was_not_written_is_released() {
-    let setup = setup();
-    let granted = setup.acquire("r", TTL).await;
-    let guard = setup.engine.hold(setup.holding("r", &granted)).unwrap();
-    assert_eq!(setup.engine.held(), 1, "it can be unlocked before its answer is known of");
-    drop(guard);
-    settle().await;
-    assert!(setup.is_free("r").await);
-    assert_eq!(setup.engine.held(), 0);
-}
-
 /// It was answered as renewed, and then ended.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_being_released_is_not_renewed() {

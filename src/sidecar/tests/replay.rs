@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use leasehold_held::HoldEnd;
+use leasehold_held::{HeldError, HoldEnd, Known};
 use leasehold_lock::{self as lock, RequestId, safe_deadline};
 
 use super::*;
@@ -325,5 +325,161 @@ async fn a_replay_that_nobody_received_does_not_end_what_another_is_about_to_be_
             sleep(TTL * 3).await;
             assert!(!api.is_free().await, "it is renewed");
         }
+    }
+}
+
+/// The one that left had claimed the grant last, so the end of the hold released it.
+/// Trap: sidecar 22
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_lock_does_not_release_what_a_replay_is_about_to_be_answered() {
+    for end in ["stream", "max_hold", "report", "report of a loss"] {
+        for answered in [true, false] {
+            let setup = setup();
+            let api = Api::of(&setup);
+            let acquire = async |max_hold| {
+                let call = LockCall { max_hold, ..Api::call() };
+                api.locks.acquire(call).await.unwrap()
+            };
+            let first = acquire(Some(TTL * 2)).await;
+            let lock_id = first.granted.lock_id.clone();
+            let mut stream = first.hold_for_stream().unwrap();
+            if end == "max_hold" {
+                sleep(TTL * 2 - Duration::from_secs(1)).await;
+            }
+            let (replay, left) = (acquire(None).await, acquire(None).await);
+            drop(left);
+            let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
+            match end {
+                "stream" => stream.0 = None,
+                "max_hold" => sleep(Duration::from_secs(1)).await,
+                "report" => assert!(setup.engine.give_up(&target, &lock_id)),
+                _ => {
+                    api.script.on_every_renewal(Some(Fault::Unreachable));
+                    sleep(safe_deadline(lock::Instant::now(), TTL) - lock::Instant::now())
+                        .await;
+                    assert!(setup.engine.give_up(&target, &lock_id));
+                    api.script.on_every_renewal(None);
+                }
+            }
+            settle().await;
+            assert!(!api.is_free().await, "{end}: a replay is under way");
+            if !answered {
+                drop(replay);
+                settle().await;
+                // Another process may still renew a lock that was lost here.
+                assert_eq!(api.is_free().await, end != "report of a loss", "{end}");
+                assert_eq!((setup.engine.held(), setup.engine.releasing()), (0, 0), "{end}");
+            } else if end != "report of a loss" {
+                replay.deliver().accept();
+                sleep(TTL * 3).await;
+                assert!(!api.is_free().await, "{end}: it was answered");
+                setup.engine.unlock(&target, lock_id).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_nobody_has_while_a_replay_is_under_way_is_not_renewed() {
+    let mut setup = setup();
+    let api = Api::of(&setup);
+    let first = api.locks.acquire(Api::call()).await.unwrap();
+    let lock_id = first.granted.lock_id.clone();
+    let stream = first.hold_for_stream().unwrap();
+    let replay = api.locks.acquire(Api::call()).await.unwrap();
+    drop(stream);
+    let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
+    assert_eq!(setup.engine.known(&target, &lock_id), Known::Unlocking);
+    let renewed = setup.engine.renew(&target, lock_id, None, Change::Nothing).await;
+    assert!(matches!(renewed, Err(HeldError::Lock(LockError::NotFound { .. }))), "{renewed:?}");
+    sleep(TTL * 2).await;
+    assert_eq!(api.script.renewals.load(Ordering::SeqCst), 0);
+    assert_eq!(setup.engine.held(), 0);
+    assert!(setup.notices.try_recv().is_err(), "nobody has lost it");
+    replay.deliver().accept();
+    assert_eq!(setup.engine.held(), 0, "its answer is too late");
+}
+
+/// The first to ask made the grant, and another one found it and left.
+/// Trap: sidecar 22
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_stream_releases_what_was_claimed_before_the_stream_began() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    let first = api.locks.acquire(Api::call()).await.unwrap();
+    drop(api.locks.acquire(Api::call()).await.unwrap());
+    drop(first.hold_for_stream().unwrap());
+    settle().await;
+    assert!(api.is_free().await);
+}
+
+/// A store behind another process can name no claim, so any release would end the lock.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_released_while_a_replay_is_under_way() {
+    let setup = setup();
+    let api = Api::of(&setup);
+    let acquire = || async { api.locks.acquire(Api::call()).await.unwrap() };
+    let first = acquire().await;
+    let lock_id = first.granted.lock_id.clone();
+    let stream = first.hold_for_stream().unwrap();
+    let replay = acquire().await;
+    // The first release that is sent is carried out late.
+    api.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    drop(stream);
+    settle().await;
+    replay.deliver().accept();
+    settle().await;
+    let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
+    let unlocking = lock::Instant::now();
+    setup.engine.unlock(&target, lock_id).await.unwrap();
+    assert_eq!(ms(unlocking), 1000, "the unlock was sent first");
+}
+
+/// They waited together, and the lock was not held yet when the stream began to wait.
+/// Trap: sidecar 23
+#[tokio::test(start_paused = true)]
+async fn a_joined_stream_that_nobody_read_leaves_the_lock_to_the_other_caller() {
+    use leasehold_proto::locks::{LockRequest, locks_server};
+    for (stream_first, at_once) in [(true, true), (true, false), (false, true), (false, false)]
+    {
+        let setup = setup();
+        let api = Api::of(&setup);
+        let request = AcquireRequest::new("lock||r".parse().unwrap());
+        let holder = api.store.store().try_lock(request).await.unwrap();
+        let open = async || {
+            let request = tonic::Request::new(LockRequest {
+                store_name: "s".into(),
+                resource_id: "r".into(),
+                request_id: "secret".into(),
+                ..Default::default()
+            });
+            let stream = locks_server::Locks::lock_stream(&api.locks, request).await.unwrap();
+            settle().await;
+            stream
+        };
+        let mut stream = None;
+        if stream_first {
+            stream = Some(open().await);
+        }
+        let locks = api.locks.clone();
+        let waiting = tokio::spawn(async move {
+            let call = LockCall { immediate: false, ..Api::call() };
+            let acquired = locks.acquire(call).await.unwrap();
+            if !at_once {
+                settle().await;
+            }
+            acquired.deliver().accept();
+        });
+        settle().await;
+        if !stream_first {
+            stream = Some(open().await);
+        }
+        drop(holder);
+        waiting.await.unwrap();
+        settle().await;
+        drop(stream);
+        sleep(TTL * 3).await;
+        assert_eq!(setup.engine.held(), 1, "{stream_first} {at_once}");
+        assert!(!api.is_free().await, "{stream_first} {at_once}: it was answered");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, MaxHold, Resent, Target};
+use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, InFlight, MaxHold, Target};
 use leasehold_lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId};
 use leasehold_net::answers::Delivery;
 use tokio::{
@@ -77,7 +77,8 @@ pub struct UndeliveredGrant {
     pub granted: Granted,
     engine: Engine,
     holding: Holding,
-    resent: Option<Resent>,
+    /// If it has a `request_id`.
+    in_flight: Option<InFlight>,
 }
 
 impl Locks {
@@ -166,19 +167,21 @@ impl Locks {
         }
         let asked = store.store().ttl(call.ttl)?.duration();
         let request_id = call.request_id;
-        let mut resent = request_id
-            .as_ref()
-            .and_then(|id| self.engine.sends_again(&target, id, asked, attempt));
+        let mut in_flight =
+            request_id.clone().map(|id| self.engine.begin(&target, id, asked, attempt));
         let granted = if call.immediate {
             store.store().try_lock(request).await
         } else {
             store.store().lock(request).await
         };
         let granted = granted.inspect_err(|error| {
-            if let Some(resent) = &mut resent {
-                self.engine.not_sent_again(resent, error);
+            if let Some(in_flight) = &mut in_flight {
+                in_flight.failed(error);
             }
         })?;
+        if let Some(in_flight) = &mut in_flight {
+            in_flight.granted(granted.attempt);
+        }
         // Dropping the grant here releases it.
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
@@ -198,7 +201,7 @@ impl Locks {
             max_hold,
             place,
         };
-        Ok(UndeliveredGrant { granted, engine: self.engine.clone(), holding, resent })
+        Ok(UndeliveredGrant { granted, engine: self.engine.clone(), holding, in_flight })
     }
 
     /// Ends the grant of a lock ID.
@@ -264,18 +267,16 @@ impl UndeliveredGrant {
     /// with the caller that received it first.
     #[must_use]
     pub(crate) fn deliver(self) -> Delivery {
-        let Self { granted, engine, holding, resent } = self;
+        let Self { granted, engine, holding, in_flight } = self;
         Delivery::new(granted.receipt, move || {
-            if let Some(held) = engine.hold(holding) {
-                held.keep();
-            }
-            drop(resent);
+            engine.hold(holding);
+            drop(in_flight);
         })
     }
 
-    /// Whether it is the grant of an earlier request that was held here when this one was sent.
-    pub(crate) fn is_replay(&self) -> bool {
-        self.resent.is_some()
+    /// Whether nobody else has its lock here, or may be answered with it.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.in_flight.as_ref().is_none_or(InFlight::is_alone)
     }
 
     /// Holds the grant for a stream, which releases it at its end. A grant that is over is

@@ -97,16 +97,16 @@ async fn session(
         }
     };
     let acquired = Event::Acquired(grant.granted.clone());
-    let (_guard, mut end_of_lock) = if grant.is_replay() {
-        // The lock stays with its present holder until the client has read the answer.
+    let (_guard, mut end_of_lock) = if grant.is_alone() {
+        let held = grant.hold_for_stream()?;
+        deliver(events, acquired).await?;
+        held
+    } else {
+        // The lock is left to the other callers until the client has read the answer.
         if !deliver(events, acquired).await? {
             return Ok(());
         }
         grant.hold_for_stream()?
-    } else {
-        let held = grant.hold_for_stream()?;
-        deliver(events, acquired).await?;
-        held
     };
     loop {
         tokio::select! {
