@@ -3,6 +3,7 @@
 
 mod check;
 mod refused;
+mod repetitions;
 mod replay;
 mod unary;
 mod unlock;
