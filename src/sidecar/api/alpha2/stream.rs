@@ -127,11 +127,15 @@ fn ping(events: &mpsc::Sender<Event>) {
     let _ = events.try_send(Event::Ping);
 }
 
-/// Sends an event and waits until the client has read it. Returns false if the client has
-/// gone.
+/// Sends an event and waits until the client has room for more. Returns false if the client
+/// has gone.
+///
+/// Over HTTP/2 one event may be taken from the queue before the client has room for it. So a
+/// ping follows, which is taken only when the event has been sent.
 async fn deliver(events: &mpsc::Sender<Event>, event: Event) -> Result<bool, ApiError> {
     let delivered = async {
         events.send(event).await.ok()?;
+        events.send(Event::Ping).await.ok()?;
         events.reserve().await.ok()
     };
     match timeout(READ_TIMEOUT, delivered).await {
