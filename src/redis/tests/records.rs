@@ -214,3 +214,34 @@ async fn a_clock_that_jumps_between_two_readings_separates_no_record_from_its_ke
         assert_eq!(both, together, "{left_ms}");
     }
 }
+
+/// The record of a grant that a newer version made: its lock ID and the rest cannot be read.
+#[tokio::test]
+async fn the_grant_of_a_newer_version_is_neither_renewed_nor_released_nor_found() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let time: (u64, u64) = ask(&mut connection, &["TIME"]);
+    let ends = ((time.0 + 60) * 1000).to_string();
+    let record = format!("7:{:032x}:{:032x}:x:2:unknown", 1, 1);
+    let () = ask(&mut connection, &["SET", "r", "owner", "PXAT", &ends]);
+    let () = ask(&mut connection, &["SET", &key('h', "r"), &record, "PXAT", &ends]);
+    let before = changes(&mut connection);
+    let newer = |error| match error {
+        LockError::StoreUnavailable(why) | LockError::OutcomeUnknown(why) => {
+            assert!(why.contains("a newer version of leasehold made the grant"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    };
+    let (resource, lock_id) = ("r".parse().unwrap(), "owner".parse::<LockId>().unwrap());
+    let renewal = RenewRequest { resource, lock_id: lock_id.clone(), ttl: Some(MINUTE) };
+    newer(store.renew(renewal).await.unwrap_err());
+    let unlock = UnlockRequest::owner("r".parse().unwrap(), lock_id);
+    newer(store.unlock(unlock).await.unwrap_err());
+    let repeated =
+        AcquireRequest { request_id: RequestId::new("once").unwrap(), ..request("r", MINUTE) };
+    newer(store.try_lock(repeated).await.map(drop).unwrap_err());
+    let refused = store.try_lock(request("r", MINUTE)).await.map(drop);
+    assert!(matches!(refused, Err(LockError::Locked { .. })), "{refused:?}");
+    assert_eq!(changes(&mut connection), before);
+}
