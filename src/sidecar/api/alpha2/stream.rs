@@ -181,6 +181,16 @@ mod tests {
         assert!(events.next().await.is_none());
     }
 
+    /// An HTTP/2 connection takes one event from the queue before the client has room for it.
+    /// That counted as read, so a repeated stream that nobody read took the lock over.
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_waits_in_the_connection_was_not_read() {
+        let (sender, mut queue) = mpsc::channel(1);
+        let delivered = tokio::spawn(async move { deliver(&sender, Event::Ping).await });
+        assert!(queue.recv().await.is_some());
+        assert!(matches!(delivered.await.unwrap(), Err(ApiError::NotReading)));
+    }
+
     #[tokio::test]
     async fn an_end_that_is_well_is_silent() {
         let (sender, queue) = mpsc::channel(1);
