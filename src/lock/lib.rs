@@ -2,7 +2,7 @@
 //! backend shares.
 //!
 //! Nothing here knows a transport or a client library. Edges (the component,
-//! the sidecar) call [`Store`]; backends implement [`Backend`].
+//! the sidecar, the Redis front) call [`Store`]; backends implement [`Backend`].
 //!
 //! ```text
 //! edge ──▶ Store ── resolves TTLs, bounds the time, undoes what nobody received

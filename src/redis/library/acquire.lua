@@ -76,9 +76,10 @@ local function find_again(keys, asked, place, how)
   return own, shared, same, value
 end
 
--- Acquires a resource that is free, or enters its queue. More arguments: the process; 1 if an
--- earlier sending may have been executed, 0 if nothing of the attempt can be there, and it asks
--- for an exclusive grant; and the greatest number of waiters.
+-- Acquires a resource that is free, or enters its queue. More arguments: the process; what may be
+-- there already; and the greatest number of waiters. 0: nothing, and the attempt is exclusive.
+-- 2: a grant of an earlier request, or other readers. 1: the attempt's own grant or place, because
+-- an earlier sending may have been executed.
 local function enter(keys, args)
   local place = args[7] .. ':' .. args[3] .. ':' .. args[4]
   local again = args[8] == '1'
