@@ -131,7 +131,10 @@ impl Rounds {
             format!("{:.0}", median_of(&self.other, |round| round.rate)),
             format!("{:.2}", ratio(|round| round.rate)),
             format!("{:.2}", ratio(|round| round.cpu_s_of_cycle)),
-            format!("{:.2}", ratio(|round| round.server_cpu_s_of_cycle)),
+            match ratio(|round| round.server_cpu_s_of_cycle) {
+                none if none.is_nan() => "none".to_owned(),
+                ratio => format!("{ratio:.2}"),
+            },
         ]);
     }
 }
