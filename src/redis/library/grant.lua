@@ -111,7 +111,8 @@ function grants.find_own(keys, asked, holder)
   if holder.process then
     token = grants.make(keys, lock_id, asked.ttl_ms, holder.id, asked.attempt, holder.terms)
   else
-    if not made then
+    -- If the maker repeats its request after a claim, the grant stays claimed.
+    if not made and asked.attempt ~= holder.id then
       local record = format.record(token, holder.id, asked.attempt, holder.terms)
       redis.call('SET', keys[RECORD], record)
     end

@@ -47,8 +47,10 @@ function readers:look_for(asked, own_place)
       local field = grants.difference(asked, grant)
       if field then return { 'differs', field } end
       self:extend(lock_id, asked.ttl_ms)
-      local record = format.record(grant.token, grant.id, asked.attempt, grant.terms)
-      redis.call('HSET', keys[READERS], 'l' .. lock_id, record)
+      if asked.attempt ~= grant.id then
+        local record = format.record(grant.token, grant.id, asked.attempt, grant.terms)
+        redis.call('HSET', keys[READERS], 'l' .. lock_id, record)
+      end
       return { 'found', grant.token, lock_id, 0, grant.id }
     end
   end

@@ -78,7 +78,8 @@ end
 function readers.start(keys, attempt, place, how)
   local self = readers.begin(keys, attempt)
   self:note_called({ self:called_until(), place })
-  return self:admit(how) == MORE and MORE or HANDED
+  self:admit(how)
+  return HANDED
 end
 
 -- Ends the grant of an attempt, or the hand-over to it. A hand-over to an attempt that does not

@@ -184,3 +184,28 @@ async fn a_release_that_names_a_token_ends_the_grant_with_that_token_only() {
     let () = ask(&mut connection, &["SET", "r", "me", "PX", "60000"]);
     assert_eq!(backend.unlock(&at(second), in_time()).await, other);
 }
+
+/// A maker that repeated its request after a claim owned the grant again, and its clean-up ended
+/// the lock of the claimer.
+/// Trap: redis 22
+#[tokio::test]
+async fn a_claimed_grant_stays_claimed_when_its_maker_asks_again() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    for mode in [Mode::Exclusive, Mode::Shared] {
+        let asked = |lock_id| Attempt {
+            request_id: leasehold_lock::RequestId::new("once").unwrap(),
+            lock_id_given: false,
+            mode,
+            ..(*attempt(lock_id)).clone()
+        };
+        let (maker, claimer) = (asked("maker"), asked("claimer"));
+        assert!(backend.try_lock(&maker, in_time()).await.unwrap().created);
+        assert!(!backend.try_lock(&claimer, in_time()).await.unwrap().created);
+        assert!(!backend.try_lock(&maker, in_time()).await.unwrap().created);
+        let clean_up = release(ReleaseOf::Attempt(Arc::new(maker)));
+        let spared = backend.unlock(&clean_up, in_time()).await;
+        assert_eq!(spared, Err(BackendError::NotHeld { held: true }));
+        backend.unlock(&owner("maker"), in_time()).await.unwrap();
+    }
+}
