@@ -5,12 +5,9 @@ use std::{collections::HashMap, time::Duration};
 use leasehold_lock::{AttemptId, LockError, RequestId};
 
 use super::{
-    Engine, HeldKey, Target, belief::Sending, claims::Claims, record::RecordId,
-    renewal::changed_nothing,
+    Engine, Target, belief::Sending, claims::Claims, record::RecordId,
+    renewal::changed_nothing, store::Request,
 };
-
-/// A `request_id`, with the lock that it asks for.
-pub(super) type Request = (HeldKey, RequestId);
 
 /// A request with a `request_id` that is not answered yet. While there is one, its lock is not
 /// released: the request may be answered with it. If it is dropped, and is the last one, a lock

@@ -8,7 +8,7 @@ use std::{
 
 use leasehold_lock::{Abandoned, Instant, LockId};
 
-use super::{Cause, HeldKey, in_flight::Request};
+use super::{Cause, HeldKey, store::Request};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);

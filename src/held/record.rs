@@ -13,10 +13,10 @@ use super::{
     belief::{Belief, Sending},
     claims::Claims,
     holder::Holder,
-    in_flight::Request,
     lost::Loss,
     renewal::changed_nothing,
     schedule::RenewalSchedule,
+    store::Request,
     unlock::Unlock,
 };
 

@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_lock::{
-    GrantId, LockError, LockId, RenewRequest, Renewed, ResourceId, Store, UnlockOf,
+    GrantId, LockError, LockId, RenewRequest, Renewed, RequestId, ResourceId, Store, UnlockOf,
     UnlockRequest,
 };
 use tokio::time::Instant;
@@ -32,6 +32,9 @@ pub(super) struct HeldKey {
     pub(super) store: Arc<str>,
     pub(super) resource: ResourceId,
 }
+
+/// A `request_id`, with what it asks for.
+pub(super) type Request = (HeldKey, RequestId);
 
 /// Where a resource is locked.
 #[derive(Clone, Debug)]

@@ -10,12 +10,13 @@ use tokio::sync::Notify;
 
 use super::{
     HeldKey,
-    in_flight::{InFlightRequests, Request},
+    in_flight::InFlightRequests,
     lane::{Lane, LanePermit},
     lost::Lost,
     others::Others,
     record::{Record, RecordId},
     schedule::Due,
+    store::Request,
 };
 
 /// The records and their indexes. Its methods keep them consistent.

@@ -239,7 +239,8 @@ impl BackendError {
 ///   earlier one. If `lock_id_given` is set and the lock ID differs, or if the mode
 ///   differs, the attempt is refused as [`BackendError::ReplayMismatch`], and nothing
 ///   changes. Without the feature, `request_id` is always `None`.
-/// - The backend keeps which attempt got a grant last, for [`ReleaseOf::Claim`](super::ReleaseOf::Claim).
+/// - The backend keeps which attempt got a grant last, for
+///   [`ReleaseOf::Claim`](super::ReleaseOf::Claim).
 /// - Expiry: a grant ends by itself when its TTL is over, though its process has died. A
 ///   backend without a clock of its own counts a grant that it finds after a restart from
 ///   when it was found: it may end later, never earlier.

@@ -1,7 +1,8 @@
 //! Redis: `lock.redis`.
 //!
 //! - `config`: the component's properties.
-//! - `session`, `link`: one connection, and reconnecting; `silence`: one that does not answer.
+//! - `session`, `link`: one connection, and reconnecting; `owed`, `silence`: one that does not
+//!   answer; `errors`: what errors mean.
 //! - `library`: one atomic function for each operation; `keys`, `entry`, `reply`: their keys,
 //!   data and results.
 //! - `notice`: the messages between processes.
@@ -16,6 +17,7 @@ mod backend;
 mod config;
 mod core;
 mod entry;
+mod errors;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -24,6 +26,7 @@ mod keys;
 mod library;
 mod link;
 mod notice;
+mod owed;
 mod release;
 mod reply;
 mod session;
@@ -89,7 +92,7 @@ const NO_CLUSTER: &str = "is a node in cluster mode, which is not supported; nam
 
 /// Says whether a property is wrong or the server is unavailable.
 fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
-    let said = link::describe_failure(failure);
+    let said = errors::describe_failure(failure);
     let refused =
         |field, problem: String| OpenError::Refused(vec![Violation::new(field, problem)]);
     let error = match failure {

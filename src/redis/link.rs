@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Client, Cmd, ErrorKind, RedisError, Value};
-use leasehold_lock::{self as lock, BackendError, ResourceId, Violation};
+use ::redis::{Client, Cmd, RedisError, Value};
+use leasehold_lock::{self as lock, BackendError, ResourceId};
 use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
 use tokio::{
@@ -21,10 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{
+    errors::{
+        describe, describe_failure, is_from_server, is_not_loaded, is_not_master,
+        is_out_of_memory, is_temporary, refused,
+    },
     keys::Keys,
     library::{Form, LIBRARY, Verb},
     reply::Reply,
-    session::{Failure, Greeted, OPEN_TIMEOUT, Peer, Session, Unfit},
+    session::{Failure, Greeted, OPEN_TIMEOUT, Peer, Session},
     silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
 };
@@ -170,7 +174,7 @@ impl Link {
                 }
                 Exchange::Refused(error) => {
                     // It has no memory for a new grant or place. The attempt may have one.
-                    if error.code() == Some("OOM")
+                    if is_out_of_memory(&error)
                         && let Some(instead) = verb.without_memory()
                     {
                         verb = instead;
@@ -383,61 +387,5 @@ async fn exchange(
             Err(_) => Exchange::Silent,
         },
         () = session.dead.cancelled() => Exchange::Lost,
-    }
-}
-
-/// Whether the server does not know the library, for example because it was restarted.
-fn is_not_loaded(error: &RedisError) -> bool {
-    error.code() == Some("NOSCRIPT")
-        || error.detail().is_some_and(|detail| detail.contains("Function not found"))
-}
-
-fn is_from_server(error: &RedisError) -> bool {
-    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
-}
-
-/// Whether the server refused the request only temporarily. It did not execute it.
-fn is_temporary(error: &RedisError) -> bool {
-    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS"))
-        || is_not_loaded(error)
-}
-
-/// Whether the server is not a master (any more). The request had no effect, because a replica
-/// refuses a function before it starts, and a script its first command. Before Redis 7.0 the error of a command in a script is part of the
-/// text of another error.
-fn is_not_master(error: &RedisError) -> bool {
-    matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN"))
-        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
-}
-
-fn refused(error: &RedisError, lost: bool) -> BackendError {
-    let why = describe(error);
-    if lost {
-        BackendError::Unknown(why)
-    } else if error.code() == Some("WRONGTYPE") || why.contains("WRONGTYPE") {
-        BackendError::Invalid(Violation::new(
-            "resource_id",
-            "names a Redis key that is not a string; use another name or database",
-        ))
-    } else {
-        BackendError::Unavailable(why)
-    }
-}
-
-pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
-    match failure {
-        Failure::Error(error) => describe(error),
-        Failure::Unfit(Unfit::Replica) => "the server is a replica".into(),
-        Failure::Unfit(Unfit::Cluster) => "the server is in cluster mode".into(),
-        Failure::Unfit(Unfit::Sentinel) => "the server is a Sentinel".into(),
-    }
-}
-
-/// The message of the server or the system. Neither quotes what was sent.
-pub(super) fn describe(error: &RedisError) -> Arc<str> {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),
-        (Some(code), None) => format!("Redis answered {code}").into(),
-        (None, _) => format!("cannot reach Redis: {error}").into(),
     }
 }

@@ -71,7 +71,8 @@ impl Core {
     /// If it is not known which grant that is, the first sending ends it only if no other grant
     /// can ever have its lock ID, because leasehold chose it. Otherwise the answer names the
     /// grant, and the next sending ends that one. So a sending whose answer is lost can be
-    /// repeated at any time.
+    /// repeated at any time. A repeated call ends nothing that only its own answer names, so an
+    /// unlock by a process that does not know the grant may leave it to its TTL.
     pub(super) async fn release_owned(
         &self,
         release: &Release,
@@ -87,8 +88,8 @@ impl Core {
         let ending = Ending { lock_id, aim: &aim, attempt: "" };
         let (again, reply) = self.send(resource, ending, until).await?;
         match reply {
-            // Nothing was ended yet: a sending without an aim ends no grant that is named
-            // afterwards.
+            // Nothing was ended yet: without an aim, only a grant ends whose lock ID leasehold
+            // chose, and the grant that is named has one that a caller chose.
             Reply::Other { target } if is_first && (aim.is_empty() || !again) => {
                 release.target.fix(target.clone());
                 let ending = Ending { lock_id, aim: &target, attempt: "" };
@@ -182,7 +183,8 @@ impl Core {
         released(&reply, again)
     }
 
-    /// Returns also whether an earlier sending may have been executed.
+    /// Sends a release until it has ended all that it names. Returns also whether an earlier
+    /// sending may have been executed.
     async fn send(
         &self,
         resource: &ResourceId,
@@ -193,12 +195,18 @@ impl Core {
             request.arg(ending.lock_id).arg(ending.aim).arg(ending.attempt);
             self.handover_arguments(request);
         };
+        let mut has_ended = false;
         loop {
             let answer = self.link.run(Verb::Release, resource, arguments, until).await?;
             let reply = Reply::read(answer.value)?;
             self.handed_over(resource, reply.handed());
-            if !matches!(reply, Reply::More { .. }) {
-                return Ok((answer.again, reply));
+            match reply {
+                Reply::More { .. } => has_ended = true,
+                // The part that was ended was the last.
+                Reply::Not { .. } if has_ended => {
+                    return Ok((answer.again, Reply::Done { handed: 0 }));
+                }
+                reply => return Ok((answer.again, reply)),
             }
         }
     }

@@ -86,7 +86,6 @@ impl Reply {
                     handed: 0,
                 });
             }
-            Value::Int(handed) => return Some(Self::Done { handed }),
             Value::Array(parts) => parts,
             _ => return None,
         };
@@ -129,7 +128,7 @@ impl Reply {
             "queued" => Self::Queued { left_ms: number(second)? },
             "full" => Self::Full,
             "gone" => Self::Gone,
-            "ok" => Self::Done { handed: number(second).unwrap_or(0) },
+            "ok" => Self::Done { handed: number(second)? },
             "renewed" => {
                 let id: Option<String> = second.map(from_redis_value).transpose().ok()?;
                 Self::Renewed { id: id.map(|id| id.parse()).transpose().ok()? }
@@ -196,11 +195,6 @@ mod tests {
     fn a_bare_number_is_a_new_grant() {
         let token = FencingToken::new(7).unwrap();
         assert_eq!(Reply::read(text("7")), Ok(Reply::Made { token, lock_id: None, handed: 0 }));
-    }
-
-    #[test]
-    fn a_number_is_the_end_of_a_grant() {
-        assert_eq!(Reply::read(Value::Int(1)), Ok(Reply::Done { handed: 1 }));
     }
 
     #[test]

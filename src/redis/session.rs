@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 use super::{
     library::{Form, LIBRARY},
     notice::Notice,
-    silence::Owed,
+    owed::Owed,
     waiters::{NOBODYS_CHANNEL, Waiters},
 };
 
@@ -198,8 +198,10 @@ impl Session {
     /// messages to processes. A library that could not be loaded is loaded again.
     pub(super) async fn check(&self) -> Result<bool, Failure> {
         self.owed.answer(check_role(self.connection())).await?;
-        if self.form() == Form::Script {
-            self.owed.answer(self.load()).await?;
+        if self.form() == Form::Script
+            && self.owed.answer(load_functions(&self.connection)).await?
+        {
+            self.runs_script.store(false, Ordering::Relaxed);
         }
         Ok(self.owed.answer(observe(&self.connection)).await?)
     }
@@ -241,18 +243,24 @@ async fn subscribe(
 /// Loads the library, as functions if the server has them and allows it. A server without
 /// memory or replicas refuses to load functions, but not a script.
 async fn load(connection: &MultiplexedConnection) -> Result<Form, RedisError> {
+    if load_functions(connection).await? {
+        return Ok(Form::Functions);
+    }
     let mut connection = connection.clone();
-    match LIBRARY.load().exec_async(&mut connection).await {
-        Ok(()) => return Ok(Form::Functions),
-        Err(error) if error.to_string().contains("already exists") => {
-            return Ok(Form::Functions);
-        }
+    LIBRARY.script.load_async(&mut connection).await.map(|_: String| Form::Script)
+}
+
+/// Loads the library as functions. `false` if the server refuses that.
+async fn load_functions(connection: &MultiplexedConnection) -> Result<bool, RedisError> {
+    match LIBRARY.load().exec_async(&mut connection.clone()).await {
+        Ok(()) => Ok(true),
+        Err(error) if error.to_string().contains("already exists") => Ok(true),
         Err(error) if is_refusal(&error) => {
             debug!(%error, "the library runs as a script, because it cannot be loaded");
+            Ok(false)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    LIBRARY.script.load_async(&mut connection).await.map(|_: String| Form::Script)
 }
 
 /// Whether the server refused to load functions, but may run a script.

@@ -21,7 +21,8 @@ use tokio::{
 
 use super::{
     super::{
-        link::{Link, describe_failure},
+        errors::describe_failure,
+        link::Link,
         session::{OPEN_TIMEOUT, Session},
     },
     pace::Pace,

@@ -18,24 +18,38 @@ local function refuse_held(holder)
   return { 'held', 0, holder.holder, holder.id, holder.mode, holder.token }
 end
 
+-- The place of the attempt, for verbs whose seventh argument is the process.
+local function own_place(args)
+  return args[7] .. ':' .. args[3] .. ':' .. args[4]
+end
+
+-- Goes on with a try that has set the key of a free resource.
+local function grant_or_hand_over(keys, args, time, ends_ms)
+  if redis.call('EXISTS', keys[QUEUE]) == 1 then
+    -- The first waiter whose process listens gets it; if all of them are dead, the caller.
+    local handed = queue.hand_over(keys, queue.how(args[5], args[6]))
+    if handed ~= FREE then
+      if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
+      -- The caller must look, because perhaps nobody else does.
+      return handed == WIDER and { 'shared' } or { 'held', LOOK_NOW }
+    end
+  end
+  local token = draw_token(keys[COUNTER], time)
+  redis.call('SET', keys[RECORD], format.record(token, args[3], args[3], args[4]), 'PXAT', ends_ms)
+  return token
+end
+
 -- Acquires a resource that is free and that nobody waits for.
 local function try(keys, args)
   if string.byte(args[4]) == EXCLUSIVE then
     local time = redis.call('TIME')
     local ends_ms = end_of(time, args[2])
     if redis.call('SET', keys[RESOURCE], args[1], 'NX', 'PXAT', ends_ms) then
-      local handed = FREE
-      if redis.call('EXISTS', keys[QUEUE]) == 1 then
-        -- The first waiter whose process listens gets it; if all of them are dead, the caller.
-        handed = queue.hand_over(keys, queue.how(args[5], args[6]))
-      end
-      if handed == FREE then
-        return grants.write_record(keys, time, ends_ms, args[3], args[3], args[4])
-      end
-      if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
-      if handed == WIDER then return { 'shared' } end
-      -- The caller must look, because perhaps nobody else does.
-      return { 'held', LOOK_NOW }
+      local is_done, answer = pcall(grant_or_hand_over, keys, args, time, ends_ms)
+      if is_done then return answer end
+      -- Another client wrote a key of another type: a try that fails leaves nothing.
+      redis.call('DEL', keys[RESOURCE])
+      error(answer, 0)
     end
   end
   local holder, value = grants.holder(keys)
@@ -64,12 +78,16 @@ local function try(keys, args)
   return grants.make(keys, asked.lock_id, asked.ttl_ms, asked.attempt, asked.attempt, asked.terms)
 end
 
--- The grant of a repeated sending or request. If there is none, the second result is the shared
--- grants, and the third whether one of them has the lock ID.
+-- The grant of a repeated sending or request, whose place is removed. If there is none, the second
+-- result is the shared grants, the third whether one of them has the lock ID, and the fourth the
+-- value of the resource's key.
 local function find_again(keys, asked, place, how)
   local holder, value = grants.holder(keys)
   local own = grants.find_own(keys, asked, holder)
-  if own then return own end
+  if own then
+    redis.call('ZREM', keys[QUEUE], place)
+    return own
+  end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
   local shared, same = readers.of(keys, value), nil
   if shared then own, same = shared:find_own(asked, place, how) end
@@ -81,19 +99,13 @@ end
 -- 2: a grant of an earlier request, or other readers. 1: the attempt's own grant or place, because
 -- an earlier sending may have been executed.
 local function enter(keys, args)
-  local place = args[7] .. ':' .. args[3] .. ':' .. args[4]
+  local place = own_place(args)
   local again = args[8] == '1'
   if args[8] ~= '0' then
     local asked = format.asked(args)
     local how = queue.how(args[5], args[6])
     local own, shared, same = find_again(keys, asked, place, how)
-    if own then
-      -- The attempt waits no more.
-      if again and own[1] ~= 'made' and own[1] ~= 'shared' then
-        redis.call('ZREM', keys[QUEUE], place)
-      end
-      return own
-    end
+    if own then return own end
     if again and redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS } end
     if same then return { 'taken' } end
     if asked.mode == 's' and redis.call('EXISTS', keys[QUEUE]) == 0 then
@@ -121,7 +133,7 @@ end
 -- Confirms a hand-over. One more argument: the process. A repeated request may have claimed the
 -- grant first. That is the same grant.
 local function confirm(keys, args)
-  local place = args[7] .. ':' .. args[3] .. ':' .. args[4]
+  local place = own_place(args)
   -- The usual case: the key has the place of this attempt, as `hand_over` wrote it.
   if redis.call('MGET', keys[RESOURCE])[1] == '\1' .. place then
     return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
@@ -134,7 +146,7 @@ end
 -- `try` or `enter`, with the arguments of those.
 local function find(keys, args)
   local asked = format.asked(args)
-  local place = (args[7] or '') .. ':' .. args[3] .. ':' .. args[4]
+  local place = args[7] and own_place(args) or ''
   local how = queue.how(args[5], args[6])
   local own, _, same, value = find_again(keys, asked, place, how)
   if own then return own end

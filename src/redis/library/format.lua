@@ -5,15 +5,15 @@
 --   terms  = mode ':' version ':' ttl_ms ':' given published ':' bytes of lock ID ':'
 --            bytes of request ID ':' lock ID, request ID, holder
 --
--- `id` is the attempt that made the grant, and its public ID. `last` is the attempt that got it
--- last: the same, or that of a repeated request. All versions keep what stands before the
+-- `id` is the attempt that made the grant, and its public ID. `last` is the attempt that claimed it
+-- last by a repeated request, or `id` as long as nobody has. All versions keep what stands before the
 -- version, so a hand-over can copy a place of a newer version without reading its rest.
 local format = {}
 
 -- Reads terms. Those of a newer version have only their `mode`.
 function format.terms(terms)
-  local mode, version, ttl_ms, given, published, locks, requests, at =
-    string.match(terms, '^(%a):(%d+):(%d+):(%d)(%d):(%d+):(%d+):()')
+  local mode, version, ttl_ms, given, locks, requests, at =
+    string.match(terms, '^(%a):(%d+):(%d+):(%d)%d:(%d+):(%d+):()')
   if version ~= VERSION then
     mode, version = string.match(terms, '^(%a):(%d+):')
     if not version or version == VERSION then return nil end
@@ -23,7 +23,6 @@ function format.terms(terms)
     mode = mode,
     ttl_ms = ttl_ms,
     is_given = given == '1',
-    is_published = published == '1',
     lock_id = string.sub(terms, at, at + locks - 1),
     request = string.sub(terms, at + locks, at + locks + requests - 1),
     holder = string.sub(terms, at + locks + requests),

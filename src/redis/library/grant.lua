@@ -43,13 +43,13 @@ local function end_together(key, other)
 end
 
 -- Returns the exclusive grant or the hand-over of a resource, if there is one, and the value of
--- its key. `found` has the values of the key and of the record, if the caller has read them.
+-- its key.
 --
 -- The key may have been deleted, or set by a client that does not know records. So a record
 -- belongs to the key only if the key's value is its lock ID. A lock ID that a caller chose (an
 -- owner's name) may have been set by both. Then both must expire in the same millisecond, too.
-function grants.holder(keys, found)
-  found = found or redis.call('MGET', keys[RESOURCE], keys[RECORD])
+function grants.holder(keys)
+  local found = redis.call('MGET', keys[RESOURCE], keys[RECORD])
   local value = found[1]
   -- GET fails for a key of another type, which MGET treats as absent.
   if not value then return nil, redis.call('GET', keys[RESOURCE]) end
@@ -61,19 +61,15 @@ function grants.holder(keys, found)
   return string.byte(value) == 1 and format.place(string.sub(value, 2)) or nil, value
 end
 
--- Writes the record of a grant whose key was set already, and returns its token.
-function grants.write_record(keys, time, ends_ms, id, last, terms)
-  local token = draw_token(keys[COUNTER], time)
-  redis.call('SET', keys[RECORD], format.record(token, id, last, terms), 'PXAT', ends_ms)
-  return token
-end
-
--- Makes a grant, and returns its token.
+-- Makes a grant, and returns its token. Drawing that fails if the counter has a foreign type, so it
+-- comes first.
 function grants.make(keys, lock_id, ttl_ms, id, last, terms)
   local time = redis.call('TIME')
   local ends_ms = end_of(time, ttl_ms)
+  local token = draw_token(keys[COUNTER], time)
   redis.call('SET', keys[RESOURCE], lock_id, 'PXAT', ends_ms)
-  return grants.write_record(keys, time, ends_ms, id, last, terms)
+  redis.call('SET', keys[RECORD], format.record(token, id, last, terms), 'PXAT', ends_ms)
+  return token
 end
 
 -- Starts the TTL of a live grant again.
@@ -90,7 +86,7 @@ function grants.difference(asked, grant)
   return nil
 end
 
--- Whether this attempt made the grant, and no repeated request has got it since.
+-- Whether this attempt made the grant, and nobody has claimed it.
 function grants.is_own(grant, attempt)
   return grant.id == attempt and grant.last == attempt
 end

@@ -8,8 +8,8 @@ local queue = {}
 -- See readers.lua.
 local readers = {}
 
--- The notice to a process that one of its places has its turn, or another message. Returns
--- whether the process listens: one without a subscriber is dead.
+-- Notifies a process that one of its places has its turn. Returns whether the process listens: one
+-- without a subscriber is dead.
 --
 -- PUBLISH also counts subscribers to patterns, so a monitoring client makes dead processes seem
 -- alive. If there are such clients (`is_monitored`), or after a lapse, which they may have caused,
@@ -53,7 +53,7 @@ function queue.hand_over(keys, how)
         redis.call('SET', keys[RESOURCE], '\1' .. place, 'PX', CALLED_MS)
         -- Another client may set a lock ID that a caller chose, and must not find the record of
         -- the grant that ended then.
-        if not how.ended or how.ended.is_given then redis.call('DEL', keys[RECORD]) end
+        if not how.ended or how.ended.is_given ~= false then redis.call('DEL', keys[RECORD]) end
         return HANDED
       end
       dead[process] = true

@@ -18,12 +18,15 @@ function readers:confirm(place, ttl_ms, last)
   return self:add(waiter.lock_id, ttl_ms, waiter.id, last, waiter.terms)
 end
 
--- Finds the own grant of a repeated sending, a repeated request or a hand-over, and serves those
--- who may have their turn with it. If there is none, the second result is the shared grant of
+-- Finds the own grant of a repeated sending, a repeated request or a hand-over. The attempt then
+-- waits no more, and those behind it may have their turn. If there is none, the second result is the shared grant of
 -- another attempt with the same lock ID.
 function readers:find_own(asked, own_place, how)
   local own, same = self:look_for(asked, own_place)
-  if own then own[4] = self:settle(how) end
+  if own then
+    if own_place then redis.call('ZREM', self.keys[QUEUE], own_place) end
+    own[4] = self:settle(how)
+  end
   return own, same
 end
 

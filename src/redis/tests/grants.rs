@@ -263,6 +263,22 @@ async fn a_key_of_another_type_is_never_touched() {
     assert_eq!(ask::<String>(&mut connection, &["TYPE", "r"]), "hash");
 }
 
+/// The key of the resource was set before a later command failed.
+#[tokio::test]
+async fn a_try_that_fails_at_a_key_of_another_type_leaves_nothing() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    for foreign in [["SET", "\x01q{2Rk}r", "by", ""], ["HSET", "\x01c{2Rk}", "by", "hand"]] {
+        let words = if foreign[0] == "SET" { &foreign[..3] } else { &foreign };
+        let _: redis::Value = ask(&mut connection, words);
+        let refused = store.try_lock(request("r", MINUTE)).await.map(drop);
+        assert!(matches!(refused, Err(LockError::InvalidRequest(_))), "{refused:?}");
+        assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r", "\x01h{2Rk}r"]), 0);
+        let _: i64 = ask(&mut connection, &["DEL", foreign[1]]);
+    }
+}
+
 #[tokio::test]
 async fn without_memory_nothing_is_changed() {
     let server = RedisServer::start();

@@ -123,7 +123,7 @@ async fn a_shared_renewal_costs_eleven_commands() {
 }
 
 #[tokio::test]
-async fn a_hand_over_to_a_reader_and_its_confirmation_cost_forty_one_commands() {
+async fn a_hand_over_to_a_reader_and_its_confirmation_cost_forty_two_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
@@ -144,7 +144,7 @@ async fn a_hand_over_to_a_reader_and_its_confirmation_cost_forty_one_commands() 
         ("exists", 2),
         ("hget", 1),
         ("zscore", 2),
-        ("zrem", 1),
+        ("zrem", 2),
         ("getset", 1),
         ("zrangebyscore", 1),
     ];

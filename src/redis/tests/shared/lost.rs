@@ -177,3 +177,46 @@ async fn readers_in_line_outlive_a_cut_connection() {
     }
     assert_eq!(ask::<usize>(&mut connection, &["ZCARD", "\x01e{2Rk}r"]), 100);
 }
+
+/// A force that ended its last readers in a second step was answered as if nothing had been held.
+#[tokio::test]
+async fn a_force_of_readers_is_done_though_a_later_one_came_and_went() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    for n in 0..64 {
+        backend.try_lock(&sharing(&format!("reader {n}")), in_time()).await.unwrap();
+    }
+    let mark: String = ask(&mut connection, &["GET", "r"]);
+    let newest: String = ask(&mut connection, &["HGET", "\x01r{2Rk}r", "t"]);
+    let force = release(ReleaseOf::Anyone);
+    force.target.fix(format!("r{}:{newest}", &mark[2..]));
+    let later = backend.try_lock(&sharing("later"), in_time()).await.unwrap();
+    backend.unlock(&known("later", &later), in_time()).await.unwrap();
+    let writer = attempt("writer");
+    let waits = {
+        let (backend, writer) = (Arc::clone(&backend), Arc::clone(&writer));
+        tokio::spawn(async move { backend.lock(&writer).await })
+    };
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    assert_eq!(backend.unlock(&force, in_time()).await, Ok(()));
+    assert!(soon(waits).await.unwrap().unwrap().created);
+    assert_eq!(ask::<String>(&mut connection, &["GET", "r"]), "writer");
+}
+
+/// The hand-over was deleted again, because there was more to do behind it.
+#[tokio::test]
+async fn a_hand_over_to_a_reader_stays_though_many_dead_waiters_follow() {
+    let server = RedisServer::start();
+    let backend = backend(&server.address()).await;
+    let mut connection = server.connect();
+    backend.try_lock(&attempt("first"), in_time()).await.unwrap();
+    let mut subscriber = server.connect();
+    let live = "1".repeat(32);
+    let _: redis::Value = ask(&mut subscriber, &["SUBSCRIBE", &format!("\x01n{live}")]);
+    put_place(&mut connection, &live, 's');
+    put_places(&mut connection, "r", &"d".repeat(32), 600);
+    backend.unlock(&owner("first"), in_time()).await.unwrap();
+    assert_eq!(called(&mut connection, "r"), 1);
+    assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 1);
+}

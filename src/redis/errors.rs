@@ -1,0 +1,96 @@
+//! What the errors of Redis mean.
+
+use std::sync::Arc;
+
+use ::redis::{ErrorKind, RedisError};
+use leasehold_lock::{BackendError, Violation};
+
+use super::session::{Failure, Unfit};
+
+/// Whether the server does not know the library, for example because it was restarted.
+pub(super) fn is_not_loaded(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT") || is_inside(error, "Function not found")
+}
+
+pub(super) fn is_from_server(error: &RedisError) -> bool {
+    matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension)
+}
+
+/// Whether the server refused the request only temporarily. It did not execute it.
+pub(super) fn is_temporary(error: &RedisError) -> bool {
+    matches!(error.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "NOREPLICAS"))
+        || is_not_loaded(error)
+}
+
+/// Whether the server is not a master (any more). The request had no effect, because a replica
+/// refuses a function before it starts, and a script its first command.
+pub(super) fn is_not_master(error: &RedisError) -> bool {
+    matches!(error.code(), Some("READONLY" | "MASTERDOWN" | "MOVED" | "CLUSTERDOWN"))
+        || is_inside(error, "-READONLY ")
+}
+
+/// Whether the server refused the request, because it would need memory.
+pub(super) fn is_out_of_memory(error: &RedisError) -> bool {
+    error.code() == Some("OOM") || is_inside(error, "-OOM ")
+}
+
+/// Before Redis 7.0 the error of a command in a script is part of the text of another error.
+fn is_inside(error: &RedisError, text: &str) -> bool {
+    error.detail().is_some_and(|detail| detail.contains(text))
+}
+
+pub(super) fn refused(error: &RedisError, lost: bool) -> BackendError {
+    let why = describe(error);
+    if lost {
+        BackendError::Unknown(why)
+    } else if error.code() == Some("WRONGTYPE") || why.contains("WRONGTYPE") {
+        BackendError::Invalid(Violation::new(
+            "resource_id",
+            "names a Redis key that is not a string; use another name or database",
+        ))
+    } else {
+        BackendError::Unavailable(why)
+    }
+}
+
+pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
+    match failure {
+        Failure::Error(error) => describe(error),
+        Failure::Unfit(Unfit::Replica) => "the server is a replica".into(),
+        Failure::Unfit(Unfit::Cluster) => "the server is in cluster mode".into(),
+        Failure::Unfit(Unfit::Sentinel) => "the server is a Sentinel".into(),
+    }
+}
+
+/// The message of the server or the system. Neither quotes what was sent.
+pub(super) fn describe(error: &RedisError) -> Arc<str> {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),
+        (Some(code), None) => format!("Redis answered {code}").into(),
+        (None, _) => format!("cannot reach Redis: {error}").into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::redis::parse_redis_value;
+
+    use super::*;
+
+    fn error(line: &str) -> RedisError {
+        let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
+        value.extract_error().unwrap_err()
+    }
+
+    #[test]
+    fn a_refusal_inside_a_script_is_recognised_in_the_text_of_each_version() {
+        let oom = "command not allowed when used memory > 'maxmemory'.";
+        assert!(is_out_of_memory(&error(&format!("OOM {oom}"))));
+        let inside =
+            format!("ERR Error running script (call to f_1): @user_script:9: -OOM {oom}");
+        assert!(is_out_of_memory(&error(&inside)));
+        assert!(is_not_master(&error("ERR @user_script:9: -READONLY You can't write")));
+        assert!(is_not_loaded(&error("ERR Function not found")));
+        assert!(!is_out_of_memory(&error("ERR unknown command")));
+    }
+}
