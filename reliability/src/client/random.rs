@@ -16,6 +16,8 @@ use crate::history::{Acquisition, Call, Mode, Outcome};
 /// How many locks a client holds at most, and how many if some are shared.
 const HELD_MAX: usize = 2;
 const HELD_SHARED_MAX: usize = 5;
+/// After how long the first of two equal calls is cancelled, and the second is sent, at most.
+const FIRST_CALL_US_MAX: u64 = 20_000;
 /// How many ended grants it remembers, to use them once more.
 const ENDED_MAX: usize = 8;
 
@@ -209,8 +211,13 @@ impl RandomClient {
             self.repeatable = Some((resource.clone(), call.clone()));
         }
         let patience = self.patience(matches!(call, Call::Lock { .. }));
+        let is_doubled = acquisition.request_id.is_some() && self.rng.u32(..3) == 0;
         let sent = Instant::now();
-        let outcome = self.caller.call(&resource.name, call, patience).await?;
+        let outcome = if is_doubled {
+            self.call_twice(&resource, call, patience).await?
+        } else {
+            self.caller.call(&resource.name, call, patience).await?
+        };
         match (outcome, acquisition.lock_id) {
             (Outcome::Granted(granted), _) => {
                 let lasts = granted.waited_ns.saturating_add(granted.ttl_ns);
@@ -229,6 +236,32 @@ impl RandomClient {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Sends a request twice, at any two processes, as a client does that fears that its
+    /// first call is lost, and cancels the first. Whatever ends with that call must not end
+    /// the grant that the second is answered with.
+    async fn call_twice(
+        &mut self,
+        resource: &Resource,
+        call: Call,
+        patience: Option<Duration>,
+    ) -> anyhow::Result<Outcome> {
+        let processes = self.caller.processes().max(1);
+        let first = self.caller.at(self.rng.usize(..processes));
+        let second = self.caller.at(self.rng.usize(..processes));
+        let given_up_after = Duration::from_micros(self.rng.u64(..FIRST_CALL_US_MAX));
+        let later_by = Duration::from_micros(self.rng.u64(..FIRST_CALL_US_MAX));
+        let again = async {
+            sleep(later_by).await;
+            second.call(&resource.name, call.clone(), patience).await
+        };
+        let (given_up, answered) =
+            tokio::join!(first.call(&resource.name, call.clone(), Some(given_up_after)), again);
+        let (given_up, answered) = (given_up?, answered?);
+        let only_first = matches!(given_up, Outcome::Granted(_))
+            && !matches!(answered, Outcome::Granted(_));
+        Ok(if only_first { given_up } else { answered })
     }
 
     async fn renew(&mut self, held: Held) -> anyhow::Result<()> {
