@@ -1,9 +1,6 @@
-//! Compiles the `.proto` files with protox, so that no protoc is needed, and
-//! keeps their descriptors for gRPC reflection.
+//! Compiles the `.proto` files, and keeps their descriptors for gRPC reflection.
 
-use std::{env, error::Error, fs, path::PathBuf};
-
-use prost::Message as _;
+use std::{env, error::Error, path::PathBuf};
 
 const FILES: &[&str] = &[
     "dapr/proto/components/v1/lock.proto",
@@ -17,10 +14,10 @@ const DAPR: &str = "dapr/proto/runtime/v1/dapr.proto";
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=dapr");
     println!("cargo:rerun-if-changed=leasehold");
-    let descriptors = protox::compile(FILES, ["."])?;
-    let out = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
-    fs::write(out, descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().compile_fds(descriptors)?;
-    tonic_prost_build::configure().compile_fds(protox::compile([DAPR], ["."])?)?;
+    let descriptors = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
+    tonic_prost_build::configure()
+        .file_descriptor_set_path(descriptors)
+        .compile_protos(FILES, &["."])?;
+    tonic_prost_build::configure().compile_protos(&[DAPR], &["."])?;
     Ok(())
 }

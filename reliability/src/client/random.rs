@@ -259,8 +259,8 @@ impl RandomClient {
         let (given_up, answered) =
             tokio::join!(first.call(&resource.name, call.clone(), Some(given_up_after)), again);
         let (given_up, answered) = (given_up?, answered?);
-        let only_first = matches!(given_up, Outcome::Granted(_))
-            && !matches!(answered, Outcome::Granted(_));
+        let only_first =
+            matches!(given_up, Outcome::Granted(_)) && !matches!(answered, Outcome::Granted(_));
         Ok(if only_first { given_up } else { answered })
     }
 
