@@ -72,7 +72,7 @@ TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
 # Redis runs the library as a script then.
 WITHOUT_FUNCTIONS = LEASEHOLD_TEST_WITHOUT_FUNCTIONS=1
 # Targets with `test = false` in their Cargo.toml: they take long, or kill and suspend processes.
-LONG_TESTS = hostile apps faults histories worlds worst_cases
+LONG_TESTS = hostile apps faults histories worlds worst_cases conformance_redis_sentinel
 
 .PHONY: programs
 programs: setup-test ## Build leasehold and what starts its servers for tests
@@ -92,6 +92,7 @@ workspace-test: programs
 	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace
 	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace $(addprefix --test ,$(LONG_TESTS))
 	$(TESTED) $(CARGO) test --workspace --test sidecar -- --ignored chromium
+	$(TESTED) $(CARGO) test --package leasehold-redis --test redis -- --ignored sentinel
 	$(TESTED) $(WITHOUT_FUNCTIONS) $(CARGO) test --package leasehold-tests --test conformance_redis
 
 .PHONY: outside-test

@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ::redis::{Client, Cmd, cmd};
+use ::redis::{Cmd, cmd};
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use leasehold_lock::{
     Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
     Settings, inspect::Inspect,
@@ -20,6 +21,7 @@ use super::{
     library::Verb,
     link::Link,
     reply::{Look, Reply},
+    route::Route,
     session::Session,
     waiters::Waiters,
 };
@@ -47,24 +49,27 @@ pub(super) struct RedisBackend {
 impl RedisBackend {
     /// A backend over a first connection. Must be called within a runtime.
     pub(super) fn new(
-        client: Client,
+        route: Arc<Route>,
         first: Session,
         waiters: Arc<Waiters>,
         settings: Settings,
     ) -> Self {
         let link = Arc::new(Link::new(first, settings.operation_timeout));
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        tasks.spawn(Arc::clone(&link).keep(client.clone(), Arc::clone(&waiters), stop.clone()));
-        let core = Arc::new(Core::new(client, link, waiters, settings));
-        for task in [
-            tokio_util::either::Either::Left(Arc::clone(&core).keep_looking()),
-            tokio_util::either::Either::Right(Arc::clone(&core).keep_up()),
-        ] {
+        let kept =
+            Arc::clone(&link).keep(Arc::clone(&route), Arc::clone(&waiters), stop.clone());
+        tasks.spawn(kept);
+        let core = Arc::new(Core::new(route, link, waiters, settings));
+        let spawn = |task: BoxFuture<'static, ()>| {
             let stop = stop.clone();
             tasks.spawn(async move {
                 stop.run_until_cancelled(task).await;
             });
-        }
+        };
+        let route = Arc::clone(&core.route);
+        spawn(Box::pin(async move { route.follow().await }));
+        spawn(Box::pin(Arc::clone(&core).keep_looking()));
+        spawn(Box::pin(Arc::clone(&core).keep_up()));
         Self { core, tasks, _stop: stop.clone().drop_guard(), stop }
     }
 }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Client, Cmd};
+use ::redis::Cmd;
 use leasehold_lock::{
     self as lock, Attempt, BackendError, FencingToken, Grant, GrantId, LockId, Mode,
     ResourceId, Settings, WaiterBudget, WaiterSlot,
@@ -19,6 +19,7 @@ use super::{
     library::Verb,
     link::{Answer, Link},
     reply::Reply,
+    route::Route,
     waiters::Waiters,
 };
 
@@ -31,7 +32,7 @@ const BACKGROUND_MAX: usize = 128;
 
 /// The shared state of calls and tasks.
 pub(super) struct Core {
-    pub(super) client: Client,
+    pub(super) route: Arc<Route>,
     pub(super) link: Arc<Link>,
     pub(super) waiters: Arc<Waiters>,
     pub(super) budget: WaiterBudget,
@@ -49,13 +50,13 @@ pub(super) struct Core {
 
 impl Core {
     pub(super) fn new(
-        client: Client,
+        route: Arc<Route>,
         link: Arc<Link>,
         waiters: Arc<Waiters>,
         settings: Settings,
     ) -> Self {
         Self {
-            client,
+            route,
             budget: WaiterBudget::new(settings.waiters_max),
             link,
             waiters,
@@ -93,9 +94,9 @@ impl Core {
 
     /// Adds the arguments for a hand-over.
     pub(super) fn handover_arguments(&self, request: &mut Cmd) {
-        request
-            .arg(u8::from(self.link.is_monitored()))
-            .arg(self.settings.holders_per_resource_max);
+        let unheard =
+            if self.route.has_sentinels() { 2 } else { u8::from(self.link.is_monitored()) };
+        request.arg(unheard).arg(self.settings.holders_per_resource_max);
     }
 
     pub(super) fn conclude(

@@ -59,6 +59,7 @@ pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
         Failure::Unfit(Unfit::Replica) => "the server is a replica".into(),
         Failure::Unfit(Unfit::Cluster) => "the server is in cluster mode".into(),
         Failure::Unfit(Unfit::Sentinel) => "the server is a Sentinel".into(),
+        Failure::Unresolved(unresolved) => unresolved.to_string().into(),
     }
 }
 

@@ -135,6 +135,6 @@ impl Inspect for Core {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
-        watch::watch(&self.client, self.settings.operation_timeout, mirror).await
+        watch::watch(&self.route, self.settings.operation_timeout, mirror).await
     }
 }

@@ -1,6 +1,7 @@
 //! Redis: `lock.redis`.
 //!
 //! - `config`: the component's properties.
+//! - `route`, `sentinel`: which server is the master; `refusal`: why a store cannot be opened.
 //! - `session`, `link`: one connection, and reconnecting; `owed`, `silence`: one that does not
 //!   answer; `errors`: what errors mean.
 //! - `library`: one atomic function for each operation; `keys`, `entry`, `reply`: their keys,
@@ -27,8 +28,11 @@ mod library;
 mod link;
 mod notice;
 mod owed;
+mod refusal;
 mod release;
 mod reply;
+mod route;
+mod sentinel;
 mod session;
 mod silence;
 mod upkeep;
@@ -37,12 +41,16 @@ mod waiting;
 
 use std::sync::Arc;
 
-use ::redis::{Client, ErrorKind};
-use leasehold_lock::{Backend, Context, Kind, OpenError, Violation};
-use tokio::time::timeout;
+use leasehold_lock::{Backend, Context, Kind, OpenError};
+use tokio::time::{Instant, timeout, timeout_at};
 use tracing::warn;
 
-use self::session::{Failure, Unfit};
+use self::{
+    refusal::{Server, unresolved_refusal},
+    route::Route,
+    session::{OPEN_TIMEOUT, Session},
+    waiters::Waiters,
+};
 
 /// The Redis backend.
 pub const KIND: Kind = Kind {
@@ -50,96 +58,64 @@ pub const KIND: Kind = Kind {
     commits_groups: false,
     features: backend::FEATURES,
     read: |properties| {
-        let client = config::read(properties);
+        let servers = config::read(properties);
         Box::new(move |context| {
             Box::pin(async move {
                 // Refused properties are reported before this is called.
-                let client = client.ok_or_else(|| {
+                let servers = servers.ok_or_else(|| {
                     OpenError::Unavailable("the properties were refused".into())
                 })?;
-                open(client, context).await
+                open(Route::new(servers), context).await
             })
         })
     },
 };
 
-async fn open(client: Client, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
-    let waiters = Arc::new(waiters::Waiters::new());
-    let opened = session::Session::open(&client, 1, &[], Some(&waiters));
-    let session = timeout(session::OPEN_TIMEOUT, opened)
-        .await
-        .map_err(|_| unreached(&client, "Redis did not answer in time"))?
-        .map_err(|failure| why_not_open(&client, &failure))?;
-    if let Ok(true) =
-        timeout(session::OPEN_TIMEOUT, session.asks_for_no_password(&client)).await
-    {
-        let server = client.get_connection_info().addr();
+async fn open(route: Route, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
+    let waiters = Arc::new(Waiters::new());
+    let session = connect(&route, &waiters).await?;
+    warn_of_settings(&route, &session).await;
+    Ok(Arc::new(backend::RedisBackend::new(
+        Arc::new(route),
+        session,
+        waiters,
+        context.settings,
+    )))
+}
+
+/// Opens the first connection.
+async fn connect(route: &Route, waiters: &Arc<Waiters>) -> Result<Session, OpenError> {
+    let until = Instant::now() + OPEN_TIMEOUT;
+    let master = route.master().await.map_err(|why| unresolved_refusal(&why))?;
+    let opening = timeout_at(until, Session::open(master.clone(), 1, &[], Some(waiters)));
+    let server = Server { master: &master, is_named: route.has_sentinels() };
+    match opening.await {
+        Ok(opened) => opened.map_err(|failure| server.refusal(&failure)),
+        Err(_) => Err(server.unreached("Redis did not answer in time")),
+    }
+}
+
+/// Warns of settings of the server that weaken locks.
+async fn warn_of_settings(route: &Route, session: &Session) {
+    let server = session.master.address();
+    if let Ok(true) = timeout(OPEN_TIMEOUT, session.asks_for_no_password()).await {
         warn!(%server, "redisPassword is set, but the server asks for none: anybody can use it");
     }
-    if let Ok(Some(policy)) = timeout(session::OPEN_TIMEOUT, session.eviction_policy()).await {
-        let server = client.get_connection_info().addr();
+    if let Ok(Some(policy)) = timeout(OPEN_TIMEOUT, session.eviction_policy()).await {
         warn!(
             %server,
             policy,
             "Redis may evict locks, which ends them early; set maxmemory-policy to noeviction"
         );
     }
-    Ok(Arc::new(backend::RedisBackend::new(client, session, waiters, context.settings)))
-}
-
-const NO_CLUSTER: &str = "is a node in cluster mode, which is not supported; name a server with \
-    cluster-enabled no";
-
-/// Says whether a property is wrong or the server is unavailable.
-fn why_not_open(client: &Client, failure: &Failure) -> OpenError {
-    let said = errors::describe_failure(failure);
-    let refused =
-        |field, problem: String| OpenError::Refused(vec![Violation::new(field, problem)]);
-    let error = match failure {
-        Failure::Unfit(Unfit::Replica) => {
-            return refused(
-                "redisHost",
-                "is a replica, which grants no locks; name its master".into(),
-            );
-        }
-        Failure::Unfit(Unfit::Cluster) => return refused("redisHost", NO_CLUSTER.into()),
-        Failure::Unfit(Unfit::Sentinel) => {
-            return refused(
-                "redisHost",
-                "is a Sentinel, which holds no data; name the master that it watches".into(),
-            );
-        }
-        Failure::Error(error) => error,
-    };
-    match (error.code(), error.kind()) {
-        (Some("NOAUTH"), _) => {
-            refused("redisPassword", format!("is missing; the server asks for one ({said})"))
-        }
-        (Some("WRONGPASS"), _) | (_, ErrorKind::AuthenticationFailed) => refused(
-            "redisPassword",
-            format!("or redisUsername was refused by the server ({said})"),
-        ),
-        (Some("NOPERM"), _) => refused(
-            "redisUsername",
-            format!("lacks a permission that docs/redis.md lists ({said})"),
-        ),
-        // A node of a Cluster complains about the database first, since it has only one.
-        _ if error.to_string().contains("in cluster mode") => {
-            refused("redisHost", NO_CLUSTER.into())
-        }
-        _ if said.contains("DB index") || error.to_string().contains("SELECT") => {
-            refused("redisDB", "is a database that the server does not have".into())
-        }
-        _ => unreached(client, &said),
+    if route.has_sentinels()
+        && let Ok(true) = timeout(OPEN_TIMEOUT, session.needs_no_replicas()).await
+    {
+        warn!(
+            %server,
+            "a master that is cut off goes on granting locks that the next master does not know;              set min-replicas-to-write to 1 or more"
+        );
     }
-}
-
-/// Names the server, so that an operator sees which one to look at.
-fn unreached(client: &Client, why: &str) -> OpenError {
-    let address = client.get_connection_info().addr();
-    OpenError::Unavailable(
-        format!("{why}; start the server at {address}, or correct redisHost").into(),
-    )
 }
 
 #[cfg(test)]

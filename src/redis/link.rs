@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{Client, Cmd, RedisError, Value};
+use ::redis::{Cmd, RedisError, Value};
 use leasehold_lock::{self as lock, BackendError, ResourceId};
 use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
@@ -28,6 +28,7 @@ use super::{
     keys::Keys,
     library::{Form, LIBRARY, Verb},
     reply::Reply,
+    route::Route,
     session::{Failure, Greeted, OPEN_TIMEOUT, Peer, Session},
     silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
@@ -172,6 +173,8 @@ impl Link {
                 Exchange::Answered(value) => {
                     return Ok(Answer { value, since, again: lost, session: session.number });
                 }
+                // The new master is asked.
+                Exchange::Refused(_) if session.is_outdated() => {}
                 Exchange::Refused(error) => {
                     // It has no memory for a new grant or place. The attempt may have one.
                     if is_out_of_memory(&error)
@@ -263,7 +266,7 @@ impl Link {
     /// Reconnects whenever the connection is lost, until stopped.
     pub(super) async fn keep(
         self: Arc<Self>,
-        client: Client,
+        route: Arc<Route>,
         waiters: Arc<Waiters>,
         stop: CancellationToken,
     ) {
@@ -272,7 +275,7 @@ impl Link {
             let mut earlier = VecDeque::new();
             loop {
                 let Some(current) = session else { return };
-                let other = self.attend(&client, &waiters, &current).await;
+                let other = self.attend(&route, &waiters, &current).await;
                 let number = current.number + 1;
                 earlier.truncate(EARLIER_MAX - 1);
                 earlier.push_front(current.peer.clone());
@@ -280,8 +283,7 @@ impl Link {
                 self.sessions.send_replace(None);
                 warn!("the connection to Redis was lost");
                 let before = earlier.make_contiguous();
-                let next =
-                    Arc::new(self.reopen(&client, other, number, before, &waiters).await);
+                let next = Arc::new(self.reopen(&route, other, number, before, &waiters).await);
                 // The earlier connections to this server were ended.
                 earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!("connected to Redis again");
@@ -298,7 +300,7 @@ impl Link {
     /// answers while this one does not, returns that.
     async fn attend(
         &self,
-        client: &Client,
+        route: &Route,
         waiters: &Arc<Waiters>,
         session: &Session,
     ) -> Option<Greeted> {
@@ -317,11 +319,22 @@ impl Link {
         };
         // A connection that is slow for this long counts as unreachable.
         let silent = session.owed.silent_for(self.operation_timeout.max(SUSPICIOUS));
+        let dial = || async { Greeted::dial(route.master().await?, Some(waiters)).await };
         let other = tokio::select! {
             () = beat => None,
             () = silent => None,
             () = session.dead.cancelled() => None,
-            other = outlived(session, || Greeted::dial(client, Some(waiters))) => Some(other),
+            () = route.moved_from(&session.master) => {
+                self.set_down("another server has become the master".into());
+                session.outdate();
+                None
+            }
+            other = outlived(session, dial) => {
+                if !other.master.is_same_as(&session.master) {
+                    session.outdate();
+                }
+                Some(other)
+            }
         };
         session.dead.cancel();
         other
@@ -333,7 +346,7 @@ impl Link {
 
     async fn reopen(
         &self,
-        client: &Client,
+        route: &Route,
         mut greeted: Option<Greeted>,
         number: u64,
         before: &[Peer],
@@ -342,20 +355,40 @@ impl Link {
         let mut backoff = Backoff::new(REOPEN_DELAY_MIN, REOPEN_DELAY_MAX);
         loop {
             let greeted = greeted.take();
+            let master = match &greeted {
+                Some(greeted) => Ok(greeted.master.clone()),
+                None => route.master().await,
+            };
+            let master = match master {
+                Ok(master) => master,
+                Err(unresolved) => {
+                    self.set_down(unresolved.to_string().into());
+                    backoff.pause().await;
+                    continue;
+                }
+            };
             let opened = async {
                 let greeted = match greeted {
                     Some(greeted) => greeted,
-                    None => Greeted::dial(client, Some(waiters)).await?,
+                    None => Greeted::dial(master.clone(), Some(waiters)).await?,
                 };
                 Session::over(greeted, number, before, Some(waiters)).await
             };
-            let why = match timeout(OPEN_TIMEOUT, opened).await {
-                Ok(Ok(session)) => return session,
-                Ok(Err(failure)) => describe_failure(&failure),
-                Err(_) => "Redis did not answer in time".into(),
+            let opened = async {
+                let why = match timeout(OPEN_TIMEOUT, opened).await {
+                    Ok(Ok(session)) => return Some(session),
+                    Ok(Err(failure)) => describe_failure(&failure),
+                    Err(_) => "Redis did not answer in time".into(),
+                };
+                self.set_down(why);
+                backoff.pause().await;
+                None
             };
-            self.set_down(why);
-            backoff.pause().await;
+            tokio::select! {
+                opened = opened => if let Some(session) = opened { return session },
+                // A server that has vanished is not waited for when another is the master.
+                () = route.moved_from(&master) => {}
+            }
         }
     }
 }
@@ -381,6 +414,7 @@ async fn exchange(
     tokio::select! {
         biased;
         answer = timeout_at(until, answer) => match answer {
+            Ok(Ok(_)) if session.is_outdated() => Exchange::Lost,
             Ok(Ok(value)) => Exchange::Answered(value),
             Ok(Err(error)) if is_from_server(&error) => Exchange::Refused(error),
             Ok(Err(_)) => Exchange::Lost,

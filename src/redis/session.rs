@@ -21,6 +21,8 @@ use super::{
     library::{Form, LIBRARY},
     notice::Notice,
     owed::Owed,
+    route::Master,
+    sentinel::Unresolved,
     waiters::{NOBODYS_CHANNEL, Waiters},
 };
 
@@ -69,6 +71,14 @@ pub(super) enum Failure {
     Error(RedisError),
     /// The server cannot grant locks.
     Unfit(Unfit),
+    /// Sentinels do not name the master.
+    Unresolved(Unresolved),
+}
+
+impl From<Unresolved> for Failure {
+    fn from(unresolved: Unresolved) -> Self {
+        Self::Unresolved(unresolved)
+    }
 }
 
 impl From<RedisError> for Failure {
@@ -80,6 +90,7 @@ impl From<RedisError> for Failure {
 /// A connection to a server that can grant locks. It carries no lock calls yet, because the
 /// earlier connections have not been ended.
 pub(super) struct Greeted {
+    pub(super) master: Master,
     connection: MultiplexedConnection,
     dead: CancellationToken,
     peer: Peer,
@@ -88,35 +99,27 @@ pub(super) struct Greeted {
 impl Greeted {
     /// Connects, and checks the server's role.
     pub(super) async fn dial(
-        client: &Client,
+        master: Master,
         waiters: Option<&Arc<Waiters>>,
     ) -> Result<Self, Failure> {
         let dead = CancellationToken::new();
         let pushed = {
             let (dead, waiters) = (dead.clone(), waiters.cloned());
-            move |push: PushInfo| -> Result<(), ()> {
-                match push.kind {
-                    PushKind::Disconnection => dead.cancel(),
-                    PushKind::Message => {
-                        waiters.iter().for_each(|waiters| heard(waiters, &push.data));
-                    }
-                    _ => {}
+            move |push: PushInfo| match push.kind {
+                PushKind::Disconnection => dead.cancel(),
+                PushKind::Message => {
+                    waiters.iter().for_each(|waiters| heard(waiters, &push.data));
                 }
-                Ok(())
+                _ => {}
             }
         };
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(None)
-            .set_response_timeout(None)
-            .set_pipeline_buffer_size(REQUESTS_AHEAD)
-            .set_push_sender(pushed);
-        let connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connection = connect(&master.client, pushed).await?;
         // Independent requests share a round trip, so that a connection to a distant server
         // can be opened in time.
         let ((), peer) = try_join!(check_role(connection.clone()), async {
             identify(&connection).await.map_err(Failure::from)
         })?;
-        Ok(Self { connection, dead, peer })
+        Ok(Self { master, connection, dead, peer })
     }
 
     /// Returns once the server answers. While clients that write are paused, it does not.
@@ -125,11 +128,31 @@ impl Greeted {
     }
 }
 
+/// Opens a connection. `pushed` gets what the server sends unasked.
+pub(super) async fn connect(
+    client: &Client,
+    pushed: impl Fn(PushInfo) + Send + Sync + 'static,
+) -> Result<MultiplexedConnection, RedisError> {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(REQUESTS_AHEAD)
+        .set_push_sender(move |push| {
+            pushed(push);
+            Ok::<_, ()>(())
+        });
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
 /// A connection that is ready for use.
 pub(super) struct Session {
+    /// The server that it leads to.
+    pub(super) master: Master,
     connection: MultiplexedConnection,
     /// Cancelled when the connection is lost or not used any more.
     pub(super) dead: CancellationToken,
+    /// Whether another server is known to be the master.
+    is_outdated: AtomicBool,
     /// The answers that the server owes.
     pub(super) owed: Owed,
     /// The number of this connection in its backend, from 1; 0 for one that only watches.
@@ -146,12 +169,12 @@ pub(super) struct Session {
 impl Session {
     /// Connects, and makes the connection ready for use.
     pub(super) async fn open(
-        client: &Client,
+        master: Master,
         number: u64,
         before: &[Peer],
         waiters: Option<&Arc<Waiters>>,
     ) -> Result<Self, Failure> {
-        Self::over(Greeted::dial(client, waiters).await?, number, before, waiters).await
+        Self::over(Greeted::dial(master, waiters).await?, number, before, waiters).await
     }
 
     /// Ends the earlier connections, subscribes and loads the library. Requests that were sent
@@ -163,7 +186,7 @@ impl Session {
         before: &[Peer],
         waiters: Option<&Arc<Waiters>>,
     ) -> Result<Self, Failure> {
-        let Greeted { mut connection, dead, peer } = greeted;
+        let Greeted { master, mut connection, dead, peer } = greeted;
         fence(&mut connection, &peer, before).await?;
         let (is_monitored, (), form) = try_join!(
             observe(&connection),
@@ -171,14 +194,35 @@ impl Session {
             load(&connection),
         )?;
         let runs_script = AtomicBool::new(form == Form::Script);
-        let owed = Owed::default();
-        Ok(Self { connection, dead, owed, number, is_monitored, runs_script, peer })
+        Ok(Self {
+            master,
+            connection,
+            dead,
+            is_outdated: AtomicBool::new(false),
+            owed: Owed::default(),
+            number,
+            is_monitored,
+            runs_script,
+            peer,
+        })
+    }
+
+    /// Ends its use, because another server is known to be the master. What the former master
+    /// still answers is not believed: the other does not know of it.
+    pub(super) fn outdate(&self) {
+        self.is_outdated.store(true, Ordering::Relaxed);
+        self.dead.cancel();
+    }
+
+    /// Whether another server is known to be the master.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.is_outdated.load(Ordering::Relaxed)
     }
 
     /// Whether a password is configured that the server does not ask for. A server accepts
     /// any password for a default user without one.
-    pub(super) async fn asks_for_no_password(&self, client: &Client) -> bool {
-        let settings = client.get_connection_info().redis_settings();
+    pub(super) async fn asks_for_no_password(&self) -> bool {
+        let settings = self.master.client.get_connection_info().redis_settings();
         let (None, Some(password)) = (settings.username(), settings.password()) else {
             return false;
         };
@@ -192,6 +236,17 @@ impl Session {
         info.arg("memory");
         let info = info.query_async::<String>(&mut self.connection()).await.ok()?;
         info_field(&info, "maxmemory_policy").filter(|policy| policy != "noeviction")
+    }
+
+    /// Whether the master goes on granting while it is cut off from its replicas.
+    pub(super) async fn needs_no_replicas(&self) -> bool {
+        let mut info = cmd("INFO");
+        info.arg("replication");
+        let Ok(info) = info.query_async::<String>(&mut self.connection()).await else {
+            return false;
+        };
+        // The field is there only if replicas are needed.
+        info_field(&info, "min_slaves_good_slaves").is_none()
     }
 
     /// Checks that the server is still a master. Returns whether other clients receive the

@@ -5,7 +5,7 @@
 //! - [`ports`]: free ports.
 //! - [`wait`]: polling with a deadline.
 //! - [`extent`]: which tests `make test` skips.
-//! - [`etcd`], [`redis`], [`leasehold`]: the servers.
+//! - [`etcd`], [`redis`], [`sentinel`], [`leasehold`]: the servers.
 //! - [`lock_scripts`]: the scripts of lock libraries for Redis.
 //! - [`proxy`]: network faults on demand.
 //!
@@ -24,4 +24,5 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod sentinel;
 pub mod wait;

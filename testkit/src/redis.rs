@@ -128,7 +128,7 @@ fn process(setup: &RedisSetup, data: &Path, port: u16) -> Process {
 
 /// Starts a server and waits until it answers; `false` if it has ended instead, most
 /// likely because its port was taken meanwhile.
-fn comes_up(process: &mut Process, port: u16) -> anyhow::Result<bool> {
+pub(crate) fn comes_up(process: &mut Process, port: u16) -> anyhow::Result<bool> {
     process.start()?;
     let client = redis::Client::open(format!("redis://127.0.0.1:{port}/"))?;
     let give_up = Instant::now() + READY_WITHIN;

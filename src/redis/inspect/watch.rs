@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use ::redis::Client;
 use futures_util::future::try_join_all;
 use leasehold_lock::{
     BackendError, ResourceId,
@@ -23,6 +22,7 @@ use super::{
     super::{
         errors::describe_failure,
         link::Link,
+        route::Route,
         session::{OPEN_TIMEOUT, Session},
     },
     pace::Pace,
@@ -39,22 +39,27 @@ const SCOPES_EVERY: Duration = Duration::from_secs(2);
 
 /// Keeps the mirror up to date. Returns if the connection or a reading failed.
 pub(super) async fn watch(
-    client: &Client,
+    route: &Route,
     operation_timeout: Duration,
     mirror: &Mirror,
 ) -> BackendError {
     // No waiter is called over it, and it sends nothing that a later connection would have
     // to stop.
-    let opening = Session::open(client, 0, &[], None);
+    let opening = async { Session::open(route.master().await?, 0, &[], None).await };
     let session = match timeout(OPEN_TIMEOUT, opening).await {
         Ok(Ok(session)) => session,
         Ok(Err(failure)) => return BackendError::Unavailable(describe_failure(&failure)),
         Err(_) => return BackendError::Unavailable("Redis did not answer in time".into()),
     };
-    let dead = session.dead.clone();
+    let (dead, master) = (session.dead.clone(), session.master.clone());
     let link = Link::new(session, operation_timeout);
     let mut poller = Poller::new(&link, operation_timeout, mirror);
     tokio::select! {
+        biased;
+        // What the former master says is not believed.
+        () = route.moved_from(&master) => {
+            BackendError::Unavailable("another server has become the master".into())
+        }
         error = poller.run() => error,
         () = dead.cancelled() => BackendError::Unavailable("the connection was lost".into()),
     }

@@ -17,6 +17,7 @@ local readers = {}
 function queue.notify(keys, process, attempt, how)
   local channel = '\1n' .. process
   local heard = redis.pcall('PUBLISH', channel, 'call:' .. attempt .. ':' .. keys[RESOURCE])
+  if how.is_in_doubt then return true end
   if (how.is_monitored or how.lapsed) and type(heard) == 'number' and heard > 0 then
     heard = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or heard
   end
@@ -27,7 +28,12 @@ end
 -- listen but did not confirm a hand-over in time. Its waiters and those of dead processes are
 -- dropped.
 function queue.how(is_monitored, holders_max)
-  return { is_monitored = is_monitored == '1', holders_max = tonumber(holders_max) }
+  return {
+    is_monitored = is_monitored == '1',
+    -- After a failover processes that live may not be subscribed yet.
+    is_in_doubt = is_monitored == '2',
+    holders_max = tonumber(holders_max),
+  }
 end
 
 -- Hands the resource over to the first waiter whose process listens. Returns FREE if nobody

@@ -18,6 +18,7 @@ mod port;
 mod queue;
 mod records;
 mod releases;
+mod sentinel;
 mod shared;
 mod stale;
 mod watching;
