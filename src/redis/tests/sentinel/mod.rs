@@ -12,13 +12,13 @@ use leasehold_testkit::sentinel::{MASTER_NAME, Sentinels, master, replica_of};
 use super::*;
 
 /// A master, two replicas and three Sentinels.
-struct Deployment {
-    servers: Vec<RedisServer>,
-    sentinels: Sentinels,
+pub(super) struct Deployment {
+    pub(super) servers: Vec<RedisServer>,
+    pub(super) sentinels: Sentinels,
 }
 
 impl Deployment {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self::start_with(&[])
     }
 
@@ -43,12 +43,12 @@ impl Deployment {
     }
 
     /// The server on this port.
-    fn at(&self, port: u16) -> &RedisServer {
+    pub(super) fn at(&self, port: u16) -> &RedisServer {
         self.servers.iter().find(|server| server.port() == port).unwrap()
     }
 
     /// Returns when both replicas have all that the first master has written.
-    fn catch_up(&self) {
+    pub(super) fn catch_up(&self) {
         let mut connection = self.servers[0].connect();
         // It waits for this connection's own writes.
         let () = ask(&mut connection, &["SET", "last", "1"]);
@@ -67,7 +67,7 @@ impl Deployment {
         self.at(port)
     }
 
-    async fn open(&self) -> Store {
+    pub(super) async fn open(&self) -> Store {
         self.open_with(&[]).await
     }
 

@@ -80,3 +80,21 @@ async fn the_holders_of_a_lost_master_are_forgotten_with_it() {
     table.until("all again", |table| table.synced).await;
     assert!(table.held.is_empty(), "{:?}", table.held);
 }
+
+/// Trap: redis 46
+#[tokio::test]
+#[ignore = "long"]
+async fn a_watch_follows_the_master_that_sentinels_name() {
+    let deployment = super::super::sentinel::Deployment::start();
+    let store = deployment.open().await;
+    take(&store, "r", MINUTE).await;
+    deployment.catch_up();
+    let mut table = Table::synced(&store, everything()).await;
+    let new = deployment.at(deployment.sentinels.fail_over());
+    table.until("a restart", |table| table.restarts > 0).await;
+    table.until("all again", |table| table.synced).await;
+    assert_eq!(table.held.len(), 1);
+    // The former master goes on as one, and knows nothing of this.
+    take(&open(new).await, "s", MINUTE).await;
+    table.until("what is new", |table| table.held.len() == 2).await;
+}
