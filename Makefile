@@ -11,6 +11,8 @@ RUNS ?= 200
 BACKENDS ?= memory redis etcd
 SEED ?=
 MINUTES ?= 10
+# For how long the clients of each Redis lock library contend for a lock.
+FRONT_STRESS_SECONDS ?= 2
 SOCKETS ?= $(CURDIR)/target/run/sockets
 
 .PHONY: help
@@ -162,7 +164,7 @@ clients-test: setup programs daprd ## Check the client libraries (needs Go, Node
 
 .PHONY: redis-front-test
 redis-front-test: setup programs ## Check lock libraries for Redis, newest releases (needs Go, Node, Python, Java)
-	conformance/redis-front/run --newest
+	FRONT_STRESS_SECONDS=$(FRONT_STRESS_SECONDS) conformance/redis-front/run --newest
 
 .PHONY: bench
 bench: setup ## Measure leasehold against its peers, both sides in one run
