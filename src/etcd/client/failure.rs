@@ -7,12 +7,14 @@ use leasehold_lock::BackendError;
 use leasehold_util::error_chain::{causes, chain};
 use tonic::{Code, ConnectError, Status};
 
-/// Why a request has no answer.
+/// Why a request has no answer, or a write in a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// It changed nothing and never will. A retry, or another endpoint, may succeed.
+    /// It changed nothing and never will: it was not sent, or certainly not applied. A retry, or
+    /// another endpoint, may succeed.
     NotSent(Arc<str>),
-    /// etcd refused the request itself, and nothing has changed.
+    /// The request itself was refused, not because of its neighbours in a batch, and nothing has
+    /// changed.
     Refused(Refusal, Arc<str>),
     /// etcd has no space left. The request may have been applied nevertheless, but is no
     /// longer under way, so a read shows whether it was.
@@ -21,11 +23,13 @@ pub(crate) enum Failure {
     Unknown(Arc<str>),
 }
 
-/// Why etcd refused a request.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// The lease does not exist.
     LeaseNotFound,
+    /// The lease could no longer be used when the write's turn came, which was not sent.
+    LeaseStale,
     /// The ID chosen for a lease is taken.
     LeaseExists,
     /// More operations than the server's `--max-txn-ops`.

@@ -25,11 +25,11 @@ use crate::{
     background::Background,
     client::{
         connection::Connection,
-        failure::{Failure, no_space},
+        failure::{Failure, Refusal, no_space},
     },
     commit::{
         batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
-        op::{Claim, Op, OpError, Reply},
+        op::{Claim, Op, Reply},
     },
     revision::Revision,
 };
@@ -50,7 +50,7 @@ const LATE_GRACE: Duration = Duration::from_millis(100);
 /// Between tries of a batch that could not be sent.
 const RESEND_DELAY: Duration = Duration::from_millis(20);
 
-type Answer = Result<Reply, OpError>;
+type Answer = Result<Reply, Failure>;
 
 /// Commits writes in batches.
 pub(crate) struct Committer {
@@ -150,7 +150,7 @@ impl Committer {
         let connection = Arc::clone(&self.connection);
         let pending = Pending { op, connection, answer, sent: Arc::clone(&sent) };
         if !self.push(pending) {
-            return Err(OpError::NotSent("too many writes are waiting for etcd".into()));
+            return Err(Failure::NotSent("too many writes are waiting for etcd".into()));
         }
         let unwanted = unwanted.cancelled();
         let mut is_wanted = true;
@@ -160,19 +160,19 @@ impl Committer {
                 biased;
                 answer = &mut answered => {
                     return answer.unwrap_or_else(|_| {
-                        Err(OpError::Unknown("the write was given up".into()))
+                        Err(Failure::Unknown("the write was given up".into()))
                     });
                 }
                 () = &mut unwanted, if is_wanted => {
                     is_wanted = false;
                     if self.gives_up(&sent, &mut answered) {
-                        return Err(OpError::NotSent("the caller has gone".into()));
+                        return Err(Failure::NotSent("the caller has gone".into()));
                     }
                 }
                 () = sleep_until(until + LATE_GRACE) => {
                     return Err(match self.gives_up(&sent, &mut answered) {
-                        true => OpError::NotSent(self.hindrance()),
-                        false => OpError::Unknown("etcd did not answer in time".into()),
+                        true => Failure::NotSent(self.hindrance()),
+                        false => Failure::Unknown("etcd did not answer in time".into()),
                     });
                 }
             }
@@ -316,39 +316,39 @@ impl Committer {
     }
 
     async fn failed(&self, batch: Batch<Pending>, failure: &Failure) {
-        let (verdict, error) = match failure {
+        let verdict = match failure {
             Failure::NotSent(why) => {
                 *self.hindrance.lock() = Some(Arc::clone(why));
                 self.mark_unsent(&batch);
                 // Nothing else is sent meanwhile, so that this does not spin.
                 sleep(RESEND_DELAY).await;
-                (Verdict::NotSent, OpError::NotSent(Arc::clone(why)))
+                Verdict::NotSent
             }
-            Failure::Refused(refusal, why) => {
+            Failure::Refused(refusal, _) => {
                 self.mark_unsent(&batch);
-                (Verdict::Refused(*refusal), OpError::Refused(*refusal, Arc::clone(why)))
+                Verdict::Refused(*refusal)
             }
             // The writes of a batch are applied together or not at all.
-            Failure::OutOfSpace(why) => {
-                (Verdict::Answered, OpError::OutOfSpace(Arc::clone(why)))
-            }
-            Failure::Unknown(why) => (Verdict::Answered, OpError::Unknown(Arc::clone(why))),
+            Failure::OutOfSpace(_) | Failure::Unknown(_) => Verdict::Answered,
         };
         let items = self.batcher().done(batch, verdict);
         for item in items {
-            let _ = item.answer.send(Err(error.clone()));
+            let _ = item.answer.send(Err(failure.clone()));
         }
     }
 
     fn answer_obsolete(&self, obsolete: Vec<(Pending, Obsolete)>) {
         for (item, why) in obsolete {
-            let error = match why {
-                Obsolete::Stale => OpError::Stale,
-                Obsolete::Late => OpError::NotSent(self.hindrance()),
-                Obsolete::OutOfSpace => OpError::NotSent(no_space()),
+            let failure = match why {
+                Obsolete::Stale => {
+                    let why = "no fresh lease could be had in time";
+                    Failure::Refused(Refusal::LeaseStale, why.into())
+                }
+                Obsolete::Late => Failure::NotSent(self.hindrance()),
+                Obsolete::OutOfSpace => Failure::NotSent(no_space()),
                 Obsolete::Abandoned => continue,
             };
-            let _ = item.answer.send(Err(error));
+            let _ = item.answer.send(Err(failure));
         }
     }
 }
@@ -378,9 +378,9 @@ fn replies(response: TxnResponse, count: usize, sent: lock::Instant) -> Vec<Answ
     // Unpacked here, because the client's own accessor copies every answer.
     let nested = response.0.responses.into_iter().map(|nested| match nested.response {
         Some(PbTxnOpResponse::ResponseTxn(txn)) => Ok(reply(&TxnResponse(txn))),
-        _ => Err(OpError::Unknown("etcd answered something else".into())),
+        _ => Err(Failure::Unknown("etcd answered something else".into())),
     });
     let mut replies: Vec<Answer> = nested.collect();
-    replies.resize_with(count, || Err(OpError::Unknown("etcd left out an answer".into())));
+    replies.resize_with(count, || Err(Failure::Unknown("etcd left out an answer".into())));
     replies
 }

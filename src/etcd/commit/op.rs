@@ -9,7 +9,6 @@ use leasehold_lock::{self as lock, Mode};
 use tokio::time::Instant;
 
 use crate::{
-    client::failure::Refusal,
     keys::{GrantKeys, range_end},
     lease::pool::Lease,
     revision::Revision,
@@ -243,35 +242,6 @@ impl Reply {
         match self.responses.get(read)? {
             TxnOpResponse::Get(get) => get.kvs().first(),
             _ => None,
-        }
-    }
-}
-
-/// Why an [`Op`] was not committed, as far as known.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum OpError {
-    /// Its lease could no longer be used when its turn came; it was not sent.
-    Stale,
-    /// It was not sent, or certainly not applied.
-    NotSent(Arc<str>),
-    /// etcd refused it, and not because of its neighbours in the batch.
-    Refused(Refusal, Arc<str>),
-    /// etcd has no space left. The write may have been applied nevertheless, but is no
-    /// longer under way.
-    OutOfSpace(Arc<str>),
-    /// It may have been applied, or may be applied later.
-    Unknown(Arc<str>),
-}
-
-impl OpError {
-    /// The reason.
-    pub(crate) fn why(&self) -> Arc<str> {
-        match self {
-            Self::Stale => "no fresh lease could be had in time".into(),
-            Self::NotSent(why)
-            | Self::Refused(_, why)
-            | Self::OutOfSpace(why)
-            | Self::Unknown(why) => Arc::clone(why),
         }
     }
 }

@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::failure::Refusal,
-    commit::op::{Op, OpError, Reply},
+    client::failure::{Failure, Refusal},
+    commit::op::{Op, Reply},
     etcd::Etcd,
     grants::{find::Held, local::Grants, local_grant::LocalGrant},
     keys::{GrantKeys, GrantName},
@@ -171,7 +171,7 @@ impl Writer {
         let asked = lock::Instant::now();
         let op = op.put_grant(keys, record.encode(), &lease);
         lease.begin(begun);
-        let error = match self.etcd.committer.commit_while_wanted(op, unwanted).await {
+        let failure = match self.etcd.committer.commit_while_wanted(op, unwanted).await {
             Ok(reply) if reply.succeeded => {
                 return Ok(Written::Done((lease, reply.revision, reply.sent)));
             }
@@ -179,25 +179,25 @@ impl Writer {
                 lease.unused();
                 return Ok(Written::Refused(reply));
             }
-            Err(error) => error,
+            Err(failure) => failure,
         };
-        let why = error.why();
-        match error {
-            OpError::Refused(Refusal::LeaseNotFound, _) => {
+        let why = Arc::clone(failure.why());
+        match failure {
+            Failure::Refused(Refusal::LeaseNotFound, _) => {
                 lease.gone();
                 return Ok(Written::Again(why));
             }
-            OpError::Stale => {
+            Failure::Refused(Refusal::LeaseStale, _) => {
                 lease.unused();
                 return Ok(Written::Again(why));
             }
-            OpError::NotSent(_) | OpError::Refused(..) => {
+            Failure::NotSent(_) | Failure::Refused(..) => {
                 lease.unused();
                 return Err(NotWritten::Not(why));
             }
-            OpError::Unknown(_) | OpError::OutOfSpace(_) => {}
+            Failure::Unknown(_) | Failure::OutOfSpace(_) => {}
         }
-        let may_come = matches!(error, OpError::Unknown(_));
+        let may_come = matches!(failure, Failure::Unknown(_));
         let resolve_until = until.max(Instant::now() + grace);
         match Box::pin(lease.resolve(may_come, resolve_until)).await {
             Ok(Some(at)) => Ok(Written::Done((lease, at, asked))),

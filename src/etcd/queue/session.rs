@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::{
     client::failure::Failure,
-    commit::op::{Op, OpError},
+    commit::op::Op,
     etcd::Etcd,
     keys::{EntryId, Keys},
     lease::{
@@ -125,7 +125,7 @@ impl Sessions {
     }
 
     /// The session, or a new one.
-    pub(crate) async fn current(&self, until: Instant) -> Result<Arc<Session>, OpError> {
+    pub(crate) async fn current(&self, until: Instant) -> Result<Arc<Session>, Failure> {
         let mut current = self.current.lock().await;
         if let Some(session) = &*current {
             return Ok(Arc::clone(session));
@@ -149,7 +149,7 @@ impl Sessions {
         value: String,
         until: Instant,
         unwanted: &CancellationToken,
-    ) -> Result<EntryOutcome, OpError> {
+    ) -> Result<EntryOutcome, Failure> {
         loop {
             let fenced_at = Revision(session.fenced_at.load(Ordering::Acquire));
             let session_key = self.etcd.keys.session(&session.id);
@@ -179,9 +179,9 @@ impl Sessions {
                         session.fenced_at.fetch_max(now.0, Ordering::AcqRel);
                     }
                 },
-                Err(error @ (OpError::OutOfSpace(_) | OpError::Unknown(_))) => {
+                Err(failure @ (Failure::OutOfSpace(_) | Failure::Unknown(_))) => {
                     // Without space, it is not on its way any more, so it needs no fence.
-                    let may_come = matches!(error, OpError::Unknown(_));
+                    let may_come = matches!(failure, Failure::Unknown(_));
                     if may_come && !self.fence(session, until).await? {
                         self.lose(session).await;
                         return Ok(EntryOutcome::SessionLost);
@@ -189,25 +189,25 @@ impl Sessions {
                     match self.find(key, until).await {
                         Ok(Some(revision)) => return Ok(EntryOutcome::PutAt(revision)),
                         Ok(None) if may_come => {}
-                        Ok(None) => return Err(OpError::NotSent(error.why())),
-                        Err(_) => return Err(OpError::Unknown(error.why())),
+                        Ok(None) => return Err(Failure::NotSent(Arc::clone(failure.why()))),
+                        Err(_) => return Err(Failure::Unknown(Arc::clone(failure.why()))),
                     }
                 }
-                Err(error) => return Err(error),
+                Err(failure) => return Err(failure),
             }
             if Instant::now() >= until {
-                return Err(OpError::NotSent("the queue could not be entered in time".into()));
+                return Err(Failure::NotSent("the queue could not be entered in time".into()));
             }
         }
     }
 
     /// Removes an entry that is known to have been put.
-    pub(crate) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), OpError> {
+    pub(crate) async fn delete_entry(&self, key: &str, until: Instant) -> Result<(), Failure> {
         let op = Op::new(until).delete(key);
         loop {
             match self.etcd.committer.commit(op.clone()).await {
                 // A delete needs no space itself, so others in its batch are the reason.
-                Err(OpError::OutOfSpace(_)) if Instant::now() < until => {}
+                Err(Failure::OutOfSpace(_)) if Instant::now() < until => {}
                 committed => return committed.map(|_| ()),
             }
         }
@@ -219,7 +219,7 @@ impl Sessions {
         session: &Session,
         key: &str,
         until: Instant,
-    ) -> Result<(), OpError> {
+    ) -> Result<(), Failure> {
         match self.fence(session, until).await {
             Ok(false) => {
                 // The entries went with the session.
@@ -240,25 +240,22 @@ impl Sessions {
         }
     }
 
-    async fn create(&self, until: Instant) -> Result<Session, OpError> {
-        let failed = |failure: Failure| OpError::NotSent(Arc::clone(failure.why()));
-        let mut lease = self.leases.grant(SESSION_TTL_S, until).await.map_err(failed)?;
+    /// Makes a session. If that fails, nothing is left but the lease, which is revoked.
+    async fn create(&self, until: Instant) -> Result<Session, Failure> {
+        let mut lease = self.leases.grant(SESSION_TTL_S, until).await?;
         let id = format!("{}.{}", self.instance, self.made.fetch_add(1, Ordering::Relaxed));
         let key = self.etcd.keys.session(&id);
         let op = Op::new(until).put(&key, "", lease.id);
         lease.begin(Begun::new(&key));
-        match self.etcd.committer.commit(op).await {
-            Ok(reply) => Ok(Session {
-                id,
-                lease: lease.used(),
-                fenced_at: AtomicU64::new(reply.revision.0),
-                fences_begun: AtomicU64::new(0),
-                fences: tokio::sync::Mutex::default(),
-                next_seq: AtomicU64::new(0),
-            }),
-            // Nothing else is under the lease, which is revoked.
-            Err(error) => Err(OpError::NotSent(error.why())),
-        }
+        let reply = self.etcd.committer.commit(op).await?;
+        Ok(Session {
+            id,
+            lease: lease.used(),
+            fenced_at: AtomicU64::new(reply.revision.0),
+            fences_begun: AtomicU64::new(0),
+            fences: tokio::sync::Mutex::default(),
+            next_seq: AtomicU64::new(0),
+        })
     }
 
     /// Writes the session's key again, so that no entry that is on its way can be put any
@@ -267,7 +264,7 @@ impl Sessions {
     /// All who ask before a fence begins share it. Every fence makes the entries that wait to
     /// be sent start again, so a fence for each of the many answers that an outage can lose
     /// would keep all waiters out of the queue until the last of them was written.
-    async fn fence(&self, session: &Session, until: Instant) -> Result<bool, OpError> {
+    async fn fence(&self, session: &Session, until: Instant) -> Result<bool, Failure> {
         let needed = session.fences_begun.load(Ordering::Acquire) + 1;
         let mut fences = session.fences.lock().await;
         if fences.gone {
@@ -291,8 +288,8 @@ impl Sessions {
                     return Ok(false);
                 }
                 // A fence may be written twice.
-                Err(OpError::Unknown(_)) if Instant::now() < until => {}
-                Err(error) => return Err(OpError::Unknown(error.why())),
+                Err(Failure::Unknown(_)) if Instant::now() < until => {}
+                Err(failure) => return Err(Failure::Unknown(Arc::clone(failure.why()))),
             }
         }
     }

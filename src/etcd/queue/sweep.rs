@@ -55,11 +55,7 @@ async fn sweep(queues: &Queues, leases: &Leases, until: Instant) -> Result<(), F
     found.retain(|key| *key != session.key(&queues.etcd.keys) && !known.contains(key));
     for key in &found {
         info!(key, "removing a waiter's entry that nobody waits with");
-        queues
-            .sessions
-            .delete_entry(key, until)
-            .await
-            .map_err(|error| Failure::Unknown(error.why()))?;
+        queues.sessions.delete_entry(key, until).await?;
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use leasehold_lock::{BackendError, LockId, Release, ResourceId, Target};
 use tokio::time::Instant;
 
 use crate::{
-    commit::op::OpError,
+    client::failure::Failure,
     grants::find::Held,
     keys::{GrantKeys, GrantName, SharedKeys},
     revision::Revision,
@@ -135,10 +135,10 @@ impl Releases {
                     }
                     // The key was written or deleted meanwhile, which the next pass shows.
                     Ok(_) => {}
-                    Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
+                    Err(Failure::Unknown(why) | Failure::OutOfSpace(why)) => {
                         progress.lost = Some(why);
                     }
-                    Err(error) => refused = Some(error.why()),
+                    Err(failure) => refused = Some(Arc::clone(failure.why())),
                 }
                 is_left = true;
                 left.extend(grant);

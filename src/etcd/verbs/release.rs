@@ -7,7 +7,8 @@ use leasehold_lock::{BackendError, Release, ReleaseOf, ResourceId};
 use tokio::time::Instant;
 
 use crate::{
-    commit::op::{Op, OpError},
+    client::failure::Failure,
+    commit::op::Op,
     etcd::Etcd,
     grants::{find::By, local::Grants, local_grant::LocalGrant},
     keys::{GrantKeys, GrantName},
@@ -149,16 +150,16 @@ impl Releases {
                 }
                 // The key was written or deleted meanwhile, which the next read shows.
                 Ok(_) => {}
-                Err(OpError::Unknown(why) | OpError::OutOfSpace(why)) => {
+                Err(Failure::Unknown(why) | Failure::OutOfSpace(why)) => {
                     if Instant::now() >= until {
                         return Err(BackendError::Unknown(why));
                     }
                     lost = Some(why);
                 }
-                Err(error) if lost.is_some() => {
-                    return Err(BackendError::Unknown(error.why()));
+                Err(failure) if lost.is_some() => {
+                    return Err(BackendError::Unknown(Arc::clone(failure.why())));
                 }
-                Err(error) => return Err(BackendError::Unavailable(error.why())),
+                Err(failure) => return Err(failure.unavailable()),
             }
         }
     }

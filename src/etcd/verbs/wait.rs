@@ -7,7 +7,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    commit::op::{Op, OpError, Reply},
+    client::failure::Failure,
+    commit::op::{Op, Reply},
     etcd::Etcd,
     grants::write::{Bounds, Written},
     keys::{GrantKeys, GrantName, Part},
@@ -149,8 +150,7 @@ impl Waits {
         place: &mut Place,
     ) -> Result<Option<Entry>, Failed> {
         let until = self.step_until();
-        let session =
-            self.sessions.current(until).await.map_err(|error| unavailable(error.why()))?;
+        let session = self.sessions.current(until).await.map_err(Failure::unavailable)?;
         let id = session.next_entry(attempt.mode);
         let key = self.etcd.keys.entry(&attempt.resource, &id);
         place.enter(id);
@@ -161,13 +161,13 @@ impl Waits {
                 Ok(Some(Entry { _session: session, key, entered, lists_begun }))
             }
             Ok(EntryOutcome::SessionLost) => Ok(None),
-            Err(OpError::Unknown(why)) => Err(Failed {
+            Err(Failure::Unknown(why)) => Err(Failed {
                 error: BackendError::Unknown(why),
                 leftovers: vec![Leftover::Entry(session, key)],
             }),
-            Err(error) => {
-                let failed = unavailable(error.why());
-                if self.is_only_slow(&failed.error, until) { Ok(None) } else { Err(failed) }
+            Err(failure) => {
+                let error = failure.unavailable();
+                if self.is_only_slow(&error, until) { Ok(None) } else { Err(error.into()) }
             }
         }
     }
