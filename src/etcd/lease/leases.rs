@@ -18,7 +18,7 @@ use crate::{
         failure::{Failure, Refusal, no_space},
     },
     lease::{
-        keeper::{KeepError, Keeper},
+        keeper::Keeper,
         pool::{Lease, SLACK},
         revocations::{Revocations, Unwanted},
         stock::Stock,
@@ -121,16 +121,15 @@ impl Leases {
             if lease.is_fresh(lock::Instant::now()) {
                 return Ok(Some(taken));
             }
-            match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await {
+            match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await? {
+                None => taken.gone(),
                 // The answer may be the first that names another term.
-                Ok(_) if !self.stock.may_reuse(&lease) => {}
-                Ok(kept) => {
+                Some(_) if !self.stock.may_reuse(&lease) => {}
+                Some(kept) => {
                     let ttl_s = kept.ttl_s.max(lease.asked_s);
                     let lease = Lease { refreshed: kept.sent, ttl_s, ..lease };
                     return Ok(Some(taken.refreshed(lease)));
                 }
-                Err(KeepError::Dead) => taken.gone(),
-                Err(KeepError::Failed(why)) => return Err(Failure::NotSent(why)),
             }
         }
     }
@@ -237,9 +236,9 @@ impl Leases {
                 background.spawn(async move {
                     let until = Instant::now() + REFRESH_TIMEOUT;
                     match leases.keeper.keep_alive(id, until + UNHURRIED, until).await {
-                        Ok(kept) => leases.stock.pool().refreshed(id, kept.sent),
-                        Err(KeepError::Dead) => leases.stock.pool().died(id),
-                        Err(KeepError::Failed(_)) => {}
+                        Ok(Some(kept)) => leases.stock.pool().refreshed(id, kept.sent),
+                        Ok(None) => leases.stock.pool().died(id),
+                        Err(_) => {}
                     }
                 });
             }

@@ -24,12 +24,7 @@ use crate::{
     commit::op::Op,
     etcd::Etcd,
     keys::{EntryId, Keys},
-    lease::{
-        keeper::{KeepError, Keeper},
-        leases::Leases,
-        pool::Lease,
-        resolve::Begun,
-    },
+    lease::{keeper::Keeper, leases::Leases, pool::Lease, resolve::Begun},
     revision::Revision,
 };
 
@@ -338,7 +333,7 @@ impl Sessions {
             let Some(session) = session else { continue };
             let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
             let kept = keeper.keep_alive(session.lease.id, until, until).await;
-            if kept == Err(KeepError::Dead) {
+            if kept == Ok(None) {
                 self.lose(&session).await;
             }
         }

@@ -20,11 +20,7 @@ use crate::{
         find::{By, Held},
         write::Writer,
     },
-    lease::{
-        keeper::{KeepError, Keeper, KeptAlive},
-        leases::lease_ttl_s,
-        pool::SLACK,
-    },
+    lease::{keeper::Keeper, leases::lease_ttl_s, pool::SLACK},
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.
@@ -69,7 +65,7 @@ impl Renewals {
             let kept = match known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
                 Some(grant) => {
                     let (id, needed_by) = (grant.lease.id, grant.ends().running());
-                    Some((id, self.keep_alive(id, needed_by, until).await?))
+                    Some((id, self.keeper.keep_alive(id, needed_by, until).await?))
                 }
                 None => None,
             };
@@ -95,7 +91,7 @@ impl Renewals {
             }
             let alive = match kept {
                 Some((lease, alive)) if lease == held.lease() => alive,
-                _ => self.keep_alive(held.lease(), until, until).await?,
+                _ => self.keeper.keep_alive(held.lease(), until, until).await?,
             };
             let Some(alive) = alive else {
                 // The key is about to be deleted.
@@ -152,19 +148,5 @@ impl Renewals {
             since: placed.since,
             created: false,
         }))
-    }
-
-    /// Keeps a lease alive; `None` if it has ended.
-    async fn keep_alive(
-        &self,
-        lease: i64,
-        needed_by: Instant,
-        until: Instant,
-    ) -> Result<Option<KeptAlive>, BackendError> {
-        match self.keeper.keep_alive(lease, needed_by, until).await {
-            Ok(alive) => Ok(Some(alive)),
-            Err(KeepError::Dead) => Ok(None),
-            Err(KeepError::Failed(why)) => Err(BackendError::Unknown(why)),
-        }
     }
 }

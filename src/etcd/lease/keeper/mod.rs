@@ -15,12 +15,14 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-pub(crate) use self::queue::{KeepError, KeptAlive};
 use self::{
-    queue::{Ask, Queue, STREAMS},
+    queue::{Ask, Kept, Queue, STREAMS},
     stream::Stream,
 };
-use crate::{background::Background, client::connection::Connection};
+use crate::{
+    background::Background,
+    client::{connection::Connection, failure::Failure},
+};
 
 /// Keeps leases alive; a handle on the streams.
 #[derive(Clone)]
@@ -47,24 +49,20 @@ impl Keeper {
         Self(queue)
     }
 
-    /// Keeps a lease alive. If the answer is lost, the keep-alive is sent again until
-    /// `until`. Of the waiting ones, the one with the earliest `needed_by` is sent first.
-    pub(crate) async fn keep_alive(
-        &self,
-        id: i64,
-        needed_by: Instant,
-        until: Instant,
-    ) -> Result<KeptAlive, KeepError> {
+    /// Keeps a lease alive; `None` if it has ended. If the answer is lost, the keep-alive is sent
+    /// again until `until`. Of the waiting ones, the one with the earliest `needed_by` is sent
+    /// first.
+    pub(crate) async fn keep_alive(&self, id: i64, needed_by: Instant, until: Instant) -> Kept {
         let (answer, answered) = oneshot::channel();
         if !self.0.push(Ask { id, needed_by, answer }) {
-            return Err(KeepError::Failed("too many leases are to be kept alive".into()));
+            return Err(Failure::Unknown("too many leases are to be kept alive".into()));
         }
         tokio::select! {
             biased;
-            result = answered => {
-                result.unwrap_or_else(|_| Err(KeepError::Failed("the store is closed".into())))
+            kept = answered => {
+                kept.unwrap_or_else(|_| Err(Failure::Unknown("the store is closed".into())))
             }
-            () = sleep_until(until) => Err(KeepError::Failed(self.0.hindrance())),
+            () = sleep_until(until) => Err(self.0.hindrance()),
         }
     }
 }

@@ -9,6 +9,8 @@ use tokio::{
     time::Instant,
 };
 
+use crate::client::failure::Failure;
+
 /// Streams. More would not get more through over a follower.
 pub(super) const STREAMS: usize = 8;
 /// Keep-alives that may wait to be sent: more than a process may hold grants.
@@ -23,20 +25,14 @@ pub(crate) struct KeptAlive {
     pub(crate) sent: lock::Instant,
 }
 
-/// Why a lease was not kept alive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeepError {
-    /// It does not exist any more, and its keys are gone.
-    Dead,
-    /// No answer.
-    Failed(Arc<str>),
-}
+/// The answer to a keep-alive: `None` if the lease does not exist any more, and its keys are gone.
+pub(super) type Kept = Result<Option<KeptAlive>, Failure>;
 
 /// A lease that is to be kept alive.
 pub(super) struct Ask {
     pub(super) id: i64,
     pub(super) needed_by: Instant,
-    pub(super) answer: oneshot::Sender<Result<KeptAlive, KeepError>>,
+    pub(super) answer: oneshot::Sender<Kept>,
 }
 
 /// The shared state of the streams and their callers.
@@ -108,10 +104,12 @@ impl Queue {
         }
     }
 
-    /// Why the last keep-alive could not be sent.
-    pub(super) fn hindrance(&self) -> Arc<str> {
+    /// Why a keep-alive has no answer in time.
+    pub(super) fn hindrance(&self) -> Failure {
         let hindrance = self.hindrance.lock().clone();
-        hindrance.unwrap_or_else(|| "etcd did not answer a keep-alive in time".into())
+        let why =
+            hindrance.unwrap_or_else(|| "etcd did not answer a keep-alive in time".into());
+        Failure::Unknown(why)
     }
 
     /// Records why a keep-alive could not be sent; `None` when a stream works again.

@@ -6,7 +6,7 @@ use etcd_client::{Error, LeaseKeepAliveResponse, LeaseKeeper};
 use leasehold_lock as lock;
 use tokio::time::{Instant, sleep};
 
-use super::queue::{Ask, KeepError, KeptAlive, Queue};
+use super::queue::{Ask, KeptAlive, Queue};
 use crate::client::{
     connection::{Connection, delays},
     failure::Failure,
@@ -110,7 +110,7 @@ impl Stream {
         let (sender, mut answers) = match opened {
             Ok(opened) => opened,
             Err(Error::LeaseKeepAliveError(_)) => {
-                let _ = first.answer.send(Err(KeepError::Dead));
+                let _ = first.answer.send(Ok(None));
                 return StreamEnd::NoLease;
             }
             Err(error) => {
@@ -227,11 +227,8 @@ impl<'a> Sent<'a> {
                 self.queue.push(ask);
                 continue;
             }
-            let result = match u64::try_from(answer.ttl()) {
-                Ok(ttl_s) if ttl_s > 0 => Ok(KeptAlive { ttl_s, sent }),
-                _ => Err(KeepError::Dead),
-            };
-            let _ = ask.answer.send(result);
+            let ttl_s = u64::try_from(answer.ttl()).ok().filter(|ttl_s| *ttl_s > 0);
+            let _ = ask.answer.send(Ok(ttl_s.map(|ttl_s| KeptAlive { ttl_s, sent })));
             return;
         }
     }
@@ -255,7 +252,7 @@ impl<'a> Sent<'a> {
             && !login
             && let Some(Due { ask, .. }) = self.due.pop_front()
         {
-            let _ = ask.answer.send(Err(KeepError::Failed(Arc::clone(failure.why()))));
+            let _ = ask.answer.send(Err(Failure::Unknown(Arc::clone(failure.why()))));
         }
         if login {
             return StreamEnd::LoginExpired;
