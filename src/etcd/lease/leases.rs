@@ -20,7 +20,6 @@ use crate::{
     lease::{
         keeper::Keeper,
         pool::{Lease, SLACK},
-        revocations::{Revocations, Unwanted},
         stock::Stock,
         taken::Taken,
     },
@@ -128,7 +127,7 @@ impl Leases {
                 Some(kept) => {
                     let ttl_s = kept.ttl_s.max(lease.asked_s);
                     let lease = Lease { refreshed: kept.sent, ttl_s, ..lease };
-                    return Ok(Some(taken.refreshed(lease)));
+                    return Ok(Some(taken.alive(lease)));
                 }
             }
         }
@@ -185,31 +184,29 @@ impl Leases {
             if self.connection.is_out_of_space(Instant::now()) {
                 return Err(Failure::NotSent(no_space()));
             }
-            let mut new = New { revocations: &self.stock.revocations, id: random_id() };
-            let options = Some(LeaseGrantOptions::new().with_id(new.id));
+            let asked =
+                Lease { id: random_id(), asked_s, ttl_s: asked_s, refreshed: sent, origin };
+            let lease = Taken::asked(&self.stock, asked);
+            let options = Some(LeaseGrantOptions::new().with_id(lease.id));
             let request = Box::pin(client.grant(ttl, options));
             match self.connection.answer(&link, until, request).await {
                 Ok(granted) => {
                     let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
-                    let id = new.disarm();
-                    let lease = Lease { id, asked_s, ttl_s, refreshed: sent, origin };
-                    return Ok(Taken::new(&self.stock, lease));
+                    return Ok(lease.alive(Lease { ttl_s, ..asked }));
                 }
                 // The ID belongs to another lease.
-                Err(Failure::Refused(Refusal::LeaseExists, _)) => {
-                    let _ = new.disarm();
-                }
+                Err(Failure::Refused(Refusal::LeaseExists, _)) => lease.gone(),
                 Err(Failure::OutOfSpace(why)) => return Err(Failure::NotSent(why)),
                 Err(failure) if failure.is_passing() => {
                     if matches!(failure, Failure::NotSent(_)) {
-                        let _ = new.disarm();
+                        lease.gone();
                     }
                     if !pause_before(until, delays.next_delay()).await {
                         return Err(Failure::NotSent(Arc::clone(failure.why())));
                     }
                 }
                 Err(refused) => {
-                    let _ = new.disarm();
+                    lease.gone();
                     return Err(refused);
                 }
             }
@@ -243,26 +240,6 @@ impl Leases {
                 });
             }
         }
-    }
-}
-
-/// A lease whose grant is in flight. Revoked when dropped, also if etcd grants it later,
-/// unless disarmed.
-struct New<'a> {
-    revocations: &'a Revocations,
-    id: i64,
-}
-
-impl New<'_> {
-    /// The ID of the lease, which is not revoked.
-    fn disarm(&mut self) -> i64 {
-        std::mem::take(&mut self.id)
-    }
-}
-
-impl Drop for New<'_> {
-    fn drop(&mut self) {
-        self.revocations.push(Unwanted::if_granted(self.id));
     }
 }
 

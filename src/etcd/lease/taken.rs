@@ -10,8 +10,8 @@ use crate::{
     revision::Revision,
 };
 
-/// A lease that was taken. When it is dropped, [`Stock`] keeps it, or has it revoked, by what
-/// may have been written under it until then.
+/// A lease that was asked for or taken. When it is dropped, [`Stock`] keeps it, or has it revoked,
+/// by what may have been granted or written under it until then.
 pub(crate) struct Taken {
     stock: Arc<Stock>,
     lease: Lease,
@@ -21,6 +21,8 @@ pub(crate) struct Taken {
 /// What happens to the lease when this is dropped.
 #[derive(Debug)]
 enum End {
+    /// Its grant is in flight: it is to be revoked, also if etcd grants it later.
+    IfGranted,
     /// Nothing lies under it, and nothing will.
     Reuse,
     /// The write may have been applied, or may come to be.
@@ -35,9 +37,14 @@ impl Taken {
         Self { stock: Arc::clone(stock), lease, end: End::Reuse }
     }
 
-    /// The lease with another start of its TTL.
-    pub(super) fn refreshed(mut self, lease: Lease) -> Self {
-        self.lease = lease;
+    /// A lease that etcd is asked for.
+    pub(super) fn asked(stock: &Arc<Stock>, lease: Lease) -> Self {
+        Self { stock: Arc::clone(stock), lease, end: End::IfGranted }
+    }
+
+    /// The lease as etcd has granted it, or kept it alive.
+    pub(super) fn alive(mut self, lease: Lease) -> Self {
+        (self.lease, self.end) = (lease, End::Reuse);
         self
     }
 
@@ -103,6 +110,9 @@ impl Deref for Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.end, End::Left) {
+            End::IfGranted => {
+                self.stock.revocations.push(Unwanted::if_granted(self.lease.id));
+            }
             End::Reuse => self.stock.give(self.lease),
             End::Settle(begun) => {
                 self.stock.revocations.push(Unwanted::after(self.lease.id, begun));
