@@ -1,5 +1,6 @@
 //! Revisions of etcd's data set.
 
+use etcd_client::ResponseHeader;
 use leasehold_lock::Target;
 
 /// A revision: every write of etcd has a greater one than the write before, until the
@@ -11,6 +12,11 @@ impl Revision {
     /// From a message of etcd, where a revision is a signed number but never negative.
     pub(crate) fn from_etcd(revision: i64) -> Self {
         Self(u64::try_from(revision).unwrap_or_default())
+    }
+
+    /// The one at which etcd has answered.
+    pub(crate) fn of(header: Option<&ResponseHeader>) -> Self {
+        Self::from_etcd(header.map_or(0, ResponseHeader::revision))
     }
 
     /// The form of etcd's API.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use etcd_client::{Client, ConnectOptions, GetOptions, Txn, TxnOp, TxnResponse};
+use etcd_client::{Client, ConnectOptions, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
@@ -30,6 +30,7 @@ use crate::{
     },
     config::Config,
     keys::Keys,
+    revision::Revision,
 };
 
 /// How long a request may go unanswered before the connection counts as lost.
@@ -265,12 +266,12 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads at one revision, linearizably; retries until `until`.
+    /// Reads at one revision, which is returned, linearizably; retries until `until`.
     pub(crate) async fn read(
         self: &Arc<Self>,
         gets: Vec<TxnOp>,
         until: Instant,
-    ) -> Result<TxnResponse, Failure> {
+    ) -> Result<(Revision, Vec<GetResponse>), Failure> {
         let mut delays = delays();
         loop {
             let link = self.link(until).await?;
@@ -282,7 +283,19 @@ impl Connection {
                         return Err(Failure::NotSent(Arc::clone(failure.why())));
                     }
                 }
-                done => return done,
+                Err(failure) => return Err(failure),
+                Ok(read) => {
+                    let found =
+                        read.op_responses().into_iter().filter_map(|found| match found {
+                            TxnOpResponse::Get(get) => Some(get),
+                            _ => None,
+                        });
+                    let found: Vec<_> = found.collect();
+                    if found.len() != gets.len() {
+                        return Err(Failure::Unknown("etcd answered something else".into()));
+                    }
+                    return Ok((Revision::of(read.header()), found));
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::oneshot,
@@ -146,17 +146,9 @@ impl Reads {
         let until = reads.iter().map(|read| read.until).max().unwrap_or_else(Instant::now);
         let gets = reads.iter().map(|read| read.get.clone()).collect();
         match self.connection.read(gets, until).await {
-            Ok(read) => {
-                let header = read.header();
-                let revision = header.map(|header| Revision::from_etcd(header.revision()));
-                let revision = revision.unwrap_or_default();
-                let mut found = read.op_responses().into_iter();
-                for read in reads {
-                    let answer = match found.next() {
-                        Some(TxnOpResponse::Get(get)) => Ok(Found { revision, get }),
-                        _ => Err(Failure::Unknown("etcd answered something else".into())),
-                    };
-                    let _ = read.answer.send(answer);
+            Ok((revision, found)) => {
+                for (read, get) in reads.into_iter().zip(found) {
+                    let _ = read.answer.send(Ok(Found { revision, get }));
                 }
             }
             Err(Failure::Refused(Refusal::TooManyOps, _)) if reads.len() > 1 => {

@@ -363,9 +363,7 @@ fn transaction(items: &[Pending]) -> Txn {
 }
 
 fn replies(response: TxnResponse, count: usize, sent: lock::Instant) -> Vec<Answer> {
-    let header = response.header();
-    let revision = header.map(|header| Revision::from_etcd(header.revision()));
-    let revision = revision.unwrap_or_default();
+    let revision = Revision::of(response.header());
     let reply = |txn: &TxnResponse| Reply {
         succeeded: txn.succeeded(),
         revision,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use leasehold_util::retry::pause_before;
 use tokio::time::Instant;
 
@@ -59,18 +59,15 @@ impl Begun {
         let mut is_settled = !may_come;
         loop {
             let get = vec![TxnOp::get(&*self.key, None)];
-            let read = connection.read(get, until).await?;
-            let found = match read.op_responses().into_iter().next() {
-                Some(TxnOpResponse::Get(mut get)) => get.take_kvs().into_iter().next(),
-                _ => None,
-            };
-            if let Some(pair) = found.as_ref().filter(|pair| pair.lease() == id) {
+            let (_, found) = connection.read(get, until).await?;
+            let found = found.iter().find_map(|get| get.kvs().first());
+            if let Some(pair) = found.filter(|pair| pair.lease() == id) {
                 return Ok(Some(revision(pair)));
             }
             if is_settled {
                 return Ok(None);
             }
-            is_settled = match (self.moved, &found) {
+            is_settled = match (self.moved, found) {
                 (None, _) => {
                     revoke(connection, id, until).await?;
                     true

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use etcd_client::{GetOptions, KeyValue, ResponseHeader, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp};
 use futures_util::future::join_all;
 use leasehold_lock::{
     BackendError, LockId, Mode, ResourceId,
@@ -135,23 +135,19 @@ impl Inspection {
             TxnOp::get(first, Some(options)),
             TxnOp::get(queue, Some(GetOptions::new().with_prefix().with_count_only())),
         ];
-        let read = self.etcd.connection.read(gets, until).await?;
-        let revision = read.header().map_or(0, ResponseHeader::revision);
-        let revision = Revision::from_etcd(revision);
-        let mut answers = read.op_responses().into_iter();
-        let (Some(TxnOpResponse::Get(page)), Some(TxnOpResponse::Get(queue))) =
-            (answers.next(), answers.next())
-        else {
+        let (revision, found) = self.etcd.connection.read(gets, until).await?;
+        let Ok([get, queue]) = <[GetResponse; 2]>::try_from(found) else {
             return Err(Failure::Unknown("etcd answered something else".into()));
         };
-        let published = page.kvs().first().and_then(|pair| self.published(resource, pair));
-        let mut page = Found { revision, get: page };
+        let waiters = usize::try_from(queue.count()).unwrap_or(0);
+        let published = get.kvs().first().and_then(|pair| self.published(resource, pair));
+        let mut page = Found { revision, get };
         let mut views = Vec::new();
         loop {
             let pairs = page.get.kvs().iter();
             views.extend(pairs.map(|pair| (self.view(resource, pair), pair.lease())));
             let Some(from) = page.next() else {
-                return Ok((views, published, usize::try_from(queue.count()).unwrap_or(0)));
+                return Ok((views, published, waiters));
             };
             page = self.read_range(from, end.clone(), revision, PAGE_KEYS, until).await?;
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use etcd_client::{GetOptions, KeyValue, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, KeyValue, TxnOp};
 use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
 
@@ -142,13 +142,13 @@ impl Lookout {
         let request = attempt.request_id.as_ref();
         ops.extend(request.map(|id| TxnOp::get(names.request(resource, id), None)));
         ops.extend(keys.shared.as_ref().map(|shared| TxnOp::get(&*shared.record, None)));
-        let read = self.etcd.connection.read(ops, until).await.map_err(Failure::unavailable)?;
-        let at = read.header().map(|header| Revision::from_etcd(header.revision()));
-        let mut answers = read.op_responses().into_iter();
+        let read = self.etcd.connection.read(ops, until).await;
+        let (at, answers) = read.map_err(Failure::unavailable)?;
+        let mut answers = answers.into_iter();
         let mut next = || match answers.next() {
             // The count is that of the whole range.
-            Some(TxnOpResponse::Get(get)) => (get.kvs().first().cloned(), get.count()),
-            _ => (None, 0),
+            Some(get) => (get.kvs().first().cloned(), get.count()),
+            None => (None, 0),
         };
         let (holder, grants) = next();
         let is_exclusive =
@@ -157,7 +157,7 @@ impl Lookout {
         Ok(State {
             holder,
             is_exclusive,
-            count: Count { grants, at: at.unwrap_or_default() },
+            count: Count { grants, at },
             queued: next().0.is_some(),
             request: request.and_then(|_| next().0),
             same: keys.shared.as_ref().and_then(|_| next().0),

@@ -17,9 +17,7 @@ mod copy;
 
 use std::{convert::Infallible, time::Duration};
 
-use etcd_client::{
-    Event, EventType, ResponseHeader, TxnOp, WatchOptions, WatchResponse, WatchStream,
-};
+use etcd_client::{Event, EventType, TxnOp, WatchOptions, WatchResponse, WatchStream};
 use leasehold_lock::inspect::Mirror;
 use tokio::{
     sync::watch,
@@ -92,9 +90,8 @@ impl Inspection {
     /// The revision at which etcd is now.
     async fn revision(&self) -> Result<Revision, Failure> {
         let get = TxnOp::get(self.etcd.keys.session("access"), None);
-        let read = self.etcd.connection.read(vec![get], self.step_until()).await?;
-        let revision = read.header().map_or(0, ResponseHeader::revision);
-        Ok(Revision::from_etcd(revision))
+        let (revision, _) = self.etcd.connection.read(vec![get], self.step_until()).await?;
+        Ok(revision)
     }
 
     /// Fills the mirror, and applies each change after that. Sends to `reached` up to which
