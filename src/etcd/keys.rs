@@ -4,6 +4,8 @@ mod part;
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
+
 use uuid::Uuid;
 
 pub(super) use self::part::Part;
@@ -102,6 +104,14 @@ pub(super) struct EntryId {
     pub(super) shared: bool,
 }
 
+/// The end of its key.
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mode = if self.shared { "s" } else { "" };
+        write!(f, "{}-{:016x}{mode}", self.session, self.seq)
+    }
+}
+
 impl Keys {
     /// Keys below `prefix`. A slash at its end makes no difference. With an empty prefix, keys
     /// begin without a slash.
@@ -197,8 +207,7 @@ impl Keys {
 
     /// A waiter's key.
     pub(super) fn entry(&self, resource: &ResourceId, id: &EntryId) -> String {
-        let mode = if id.shared { "s" } else { "" };
-        format!("{}{}-{:016x}{mode}", self.queue(resource), id.session, id.seq)
+        format!("{}{id}", self.queue(resource))
     }
 
     /// The key of a session.

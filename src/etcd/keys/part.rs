@@ -36,8 +36,23 @@ impl Keys {
         match rest.strip_prefix(b"h") {
             Some([]) => Part::Holder,
             Some(reader) => Part::Reader(reader.into()),
-            None => read_entry(rest).map_or(Part::Other, Part::Entry),
+            None => {
+                let entry = rest.strip_prefix(b"q/").and_then(EntryId::read);
+                entry.map_or(Part::Other, Part::Entry)
+            }
         }
+    }
+}
+
+impl EntryId {
+    /// Reads the end of a waiter's key.
+    pub(crate) fn read(entry: &[u8]) -> Option<Self> {
+        let (session, seq) = std::str::from_utf8(entry).ok()?.rsplit_once('-')?;
+        let (seq, shared) = match seq.strip_suffix('s') {
+            Some(seq) => (seq, true),
+            None => (seq, false),
+        };
+        Some(Self { session: session.into(), seq: read_seq(seq)?, shared })
     }
 }
 
@@ -54,17 +69,6 @@ fn unescape(name: &str) -> Option<String> {
         read.push_str(rest);
     }
     Some(read)
-}
-
-/// Reads the end of a waiter's key.
-fn read_entry(rest: &[u8]) -> Option<EntryId> {
-    let entry = std::str::from_utf8(rest).ok()?.strip_prefix("q/")?;
-    let (session, seq) = entry.rsplit_once('-')?;
-    let (seq, shared) = match seq.strip_suffix('s') {
-        Some(seq) => (seq, true),
-        None => (seq, false),
-    };
-    Some(EntryId { session: session.into(), seq: read_seq(seq)?, shared })
 }
 
 /// Reads the number only in the form in which it is written. A key put by hand must not be

@@ -229,19 +229,12 @@ impl Inspection {
 type Place = (Revision, EntryId);
 
 fn write_place((entered, entry): &Place) -> String {
-    let mode = if entry.shared { "s" } else { "" };
-    format!("{}:{:x}{mode}:{}", entered.0, entry.seq, entry.session)
+    format!("{}:{entry}", entered.0)
 }
 
 fn read_place(cursor: &str) -> Option<Place> {
     let (entered, entry) = cursor.split_once(':')?;
-    let (seq, session) = entry.split_once(':')?;
-    let (seq, shared) = match seq.strip_suffix('s') {
-        Some(seq) => (seq, true),
-        None => (seq, false),
-    };
-    let seq = u64::from_str_radix(seq, 16).ok()?;
-    Some((Revision(entered.parse().ok()?), EntryId { session: session.into(), seq, shared }))
+    Some((Revision(entered.parse().ok()?), EntryId::read(entry.as_bytes())?))
 }
 
 #[cfg(test)]
