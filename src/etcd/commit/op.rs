@@ -89,15 +89,12 @@ impl Op {
         self.when(key, Compare::create_revision(key, CompareOp::Greater, 0))
     }
 
-    /// Takes place only if a shared grant has no record yet, and none for its request that
-    /// was created at another revision than `stale`. An exclusive grant is not compared.
-    pub(crate) fn when_new(self, keys: &GrantKeys, stale: Revision) -> Self {
+    /// Takes place only if a shared grant has neither a record yet nor a key for its request. An
+    /// exclusive grant is not compared.
+    pub(crate) fn when_new(self, keys: &GrantKeys) -> Self {
         let Some(shared) = &keys.shared else { return self };
         let op = self.when_absent(&shared.record);
-        match keys.request() {
-            Some(request) => op.when_created_at(request, stale),
-            None => op,
-        }
+        keys.request().into_iter().fold(op, Self::when_absent)
     }
 
     /// Takes place only if no key begins with `prefix`.
@@ -108,7 +105,7 @@ impl Op {
         self.when(prefix, none.with_range(range_end(prefix)))
     }
 
-    /// Takes place only if the key exists since `revision`; 0: if it does not exist.
+    /// Takes place only if the key exists since `revision`.
     pub(crate) fn when_created_at(self, key: &str, revision: Revision) -> Self {
         self.when(key, Compare::create_revision(key, CompareOp::Equal, revision.to_etcd()))
     }

@@ -17,7 +17,6 @@ use crate::{
     },
     keys::{GrantKeys, GrantName, Keys},
     lease::leases::lease_ttl_s,
-    revision::Revision,
     verbs::{
         attempts::{Failed, Leftover},
         look::{Lookout, Met, Patience},
@@ -60,7 +59,7 @@ impl Tries {
         let (resource, mode) = (&attempt.resource, attempt.mode);
         let keys = self.etcd.keys.grant(resource, &GrantName::of(attempt));
         let bounds = Bounds { until, grace: Duration::ZERO, unwanted };
-        let (mut free, mut stale) = (Free::AllKeys, Revision::default());
+        let mut free = Free::AllKeys;
         loop {
             let mut seat = self.seat(attempt, None);
             let seems_held = self.writer.grants.contention.seems_held(resource, mode);
@@ -69,19 +68,16 @@ impl Tries {
             let is_slow = self.writer.leases.is_granting_many(lease_ttl_s(attempt.ttl));
             if look_first || seat.is_err() || seems_held || is_slow {
                 look_first = false;
-                let look = self.lookout.look(attempt, &keys, patience, stale, until);
+                let look = self.lookout.look(attempt, &keys, patience, until);
                 match Box::pin(look).await? {
                     Met::Free(count) if seat.is_err() => seat = self.seat(attempt, Some(count)),
                     Met::Free(_) => {}
                     Met::Found(grant) => return Ok(grant),
-                    Met::Changed(now_stale) => {
-                        stale = now_stale;
-                        continue;
-                    }
+                    Met::Changed => continue,
                 }
             }
             let _seat = seat.map_err(|_| BackendError::TooManyHolders)?;
-            let op = try_op(&self.etcd.keys, attempt, &keys, (free, stale), until);
+            let op = try_op(&self.etcd.keys, attempt, &keys, free, until);
             match self.writer.make(attempt, &keys, op, bounds).await? {
                 Written::Done(made) => return self.granted(attempt, made, until).await,
                 Written::Again(_) if Instant::now() < until => {}
@@ -135,13 +131,12 @@ impl Tries {
     }
 }
 
-/// The comparisons of a try. `free` says how an exclusive one compares, `stale` which revision
-/// of a key for its request a shared one ignores.
+/// The comparisons of a try. `free` says how an exclusive one compares.
 pub(super) fn try_op(
     names: &Keys,
     attempt: &Attempt,
     keys: &GrantKeys,
-    (free, stale): (Free, Revision),
+    free: Free,
     until: Instant,
 ) -> Op {
     let resource = &attempt.resource;
@@ -153,9 +148,8 @@ pub(super) fn try_op(
         (None, Free::HolderAndQueue) => {
             op.when_none_below(&keys.holder).when_none_below(&names.queue(resource))
         }
-        (Some(_), _) => op
-            .when_absent(&keys.holder)
-            .when_none_below(&names.queue(resource))
-            .when_new(keys, stale),
+        (Some(_), _) => {
+            op.when_absent(&keys.holder).when_none_below(&names.queue(resource)).when_new(keys)
+        }
     }
 }

@@ -53,13 +53,13 @@ fn until() -> Instant {
 
 fn tried(attempt: &Attempt, free: Free) -> Op {
     let keys = keys(attempt);
-    let op = try_op(&names(), attempt, &keys, (free, Revision(0)), until());
+    let op = try_op(&names(), attempt, &keys, free, until());
     op.put_grant(&keys, record(attempt).encode(), &lease())
 }
 
 fn promoted(attempt: &Attempt) -> Op {
     let keys = keys(attempt);
-    let op = turn_op(&keys, ("p/r/r/q/s-1", Revision(7)), Revision(0), until());
+    let op = turn_op(&keys, ("p/r/r/q/s-1", Revision(7)), until());
     op.put_grant(&keys, record(attempt).encode(), &lease())
 }
 

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::{
     client::failure::Failure,
+    commit::op::Op,
     etcd::Etcd,
     grants::{find::Held, local::Grants, readers::Count},
     keys::{GrantKeys, range_end},
@@ -32,9 +33,8 @@ pub(crate) enum Met {
     Free(Count),
     /// It repeats the request that made this grant.
     Found(Grant),
-    /// The state has changed meanwhile. The key for the attempt's request that was created at
-    /// this revision finds no grant.
-    Changed(Revision),
+    /// The state has changed meanwhile.
+    Changed,
 }
 
 /// How a resource was read, at one revision.
@@ -64,17 +64,15 @@ impl State {
         }
     }
 
-    /// Whether the attempt can be granted. `stale` is the revision of a request's key that
-    /// finds no grant.
-    fn is_free(&self, mode: Mode, stale: Revision) -> bool {
-        let is_of_grant = |request: &KeyValue| created(request) != stale;
+    /// Whether the attempt can be granted.
+    fn is_free(&self, mode: Mode) -> bool {
         match mode {
             Mode::Exclusive => self.holder.is_none() && !self.queued,
             Mode::Shared => {
                 !self.is_exclusive
                     && !self.queued
                     && self.same.is_none()
-                    && !self.request.as_ref().is_some_and(is_of_grant)
+                    && self.request.is_none()
             }
         }
     }
@@ -89,19 +87,17 @@ pub(crate) struct Lookout {
 
 impl Lookout {
     /// Looks whether an attempt can be granted, without a raft entry. If not, it finds the live
-    /// grant of the same request, or is refused. `stale` is the revision of a key for its
-    /// request that finds no grant.
+    /// grant of the same request, or is refused.
     pub(crate) async fn look(
         &self,
         attempt: &Attempt,
         keys: &GrantKeys,
         patience: Patience,
-        stale: Revision,
         until: Instant,
     ) -> Result<Met, BackendError> {
         let state = self.read(attempt, keys, until).await?;
         self.grants.contention.saw(&attempt.resource, state.seen());
-        if state.is_free(attempt.mode, stale) {
+        if state.is_free(attempt.mode) {
             return Ok(Met::Free(state.count));
         }
         let held =
@@ -111,14 +107,14 @@ impl Lookout {
         if let (None, Some(request)) = (&own, &state.request) {
             let found = self.requested(attempt, request, until).await?;
             own = held(found.as_ref()).filter(|held| held.record.answers(attempt));
-            let created = created(request);
-            if own.is_none() && attempt.mode == Mode::Shared && stale != created {
-                return Ok(Met::Changed(created));
+            if own.is_none() && attempt.mode == Mode::Shared {
+                self.forget_request(keys, request, until).await?;
+                return Ok(Met::Changed);
             }
         }
         if let Some(own) = own {
             let claimed = self.renewals.claim(attempt, &own, until).await?;
-            return Ok(claimed.map_or(Met::Changed(stale), Met::Found));
+            return Ok(claimed.map_or(Met::Changed, Met::Found));
         }
         if state.same.is_some() && patience == Patience::Wait {
             return Err(BackendError::lock_id_in_use());
@@ -177,8 +173,19 @@ impl Lookout {
         };
         etcd.reads.key(key, until).await.map_err(Failure::unavailable)
     }
-}
 
-fn created(pair: &KeyValue) -> Revision {
-    Revision::from_etcd(pair.create_revision())
+    /// Removes the key of a request that finds no grant: somebody has deleted the grant's record
+    /// alone.
+    async fn forget_request(
+        &self,
+        keys: &GrantKeys,
+        request: &KeyValue,
+        until: Instant,
+    ) -> Result<(), BackendError> {
+        let Some(key) = keys.request() else { return Ok(()) };
+        let created = Revision::from_etcd(request.create_revision());
+        let op = Op::of_grant(keys, until).when_created_at(key, created).delete(key);
+        self.etcd.committer.commit(op).await.map_err(Failure::unavailable)?;
+        Ok(())
+    }
 }

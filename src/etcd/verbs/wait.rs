@@ -206,12 +206,12 @@ impl Waits {
         entry: &Entry,
     ) -> Result<Promoted, Failed> {
         let keys = self.etcd.keys.grant(&attempt.resource, &GrantName::of(attempt));
-        let (mut until, mut stale) = (self.step_until(), Revision::default());
+        let mut until = self.step_until();
         // The write may use up the step's time, so finding out what became of it gets a step of
         // its own.
         let grace = self.settings.operation_timeout;
         loop {
-            let op = turn_op(&keys, (&entry.key, entry.entered), stale, until);
+            let op = turn_op(&keys, (&entry.key, entry.entered), until);
             let bounds = Bounds { until, grace, unwanted };
             let failed = match self.tries.writer.make(attempt, &keys, op, bounds).await {
                 Ok(Written::Done(made)) => {
@@ -219,16 +219,13 @@ impl Waits {
                     return granted.map(Promoted::Granted);
                 }
                 Ok(Written::Refused(reply)) if met_a_grant(&keys, &reply) => {
-                    let look =
-                        self.tries.lookout.look(attempt, &keys, Patience::Wait, stale, until);
+                    let look = self.tries.lookout.look(attempt, &keys, Patience::Wait, until);
                     match Box::pin(look).await {
                         Ok(Met::Found(grant)) => return Ok(Promoted::Found(grant)),
-                        Ok(Met::Changed(now_stale)) => {
-                            stale = now_stale;
+                        // It has ended meanwhile, or an exclusive grant is in the way.
+                        Ok(Met::Changed | Met::Free(_)) | Err(BackendError::Locked { .. }) => {
                             continue;
                         }
-                        // It has ended meanwhile, or an exclusive grant is in the way.
-                        Ok(Met::Free(_)) | Err(BackendError::Locked { .. }) => continue,
                         Err(error) => error.into(),
                     }
                 }
@@ -266,18 +263,16 @@ impl Waits {
 
 /// The comparisons of a write that grants to an entry, and the entry's removal. That no other
 /// entry is before this one, or no exclusive one, needs no comparison: none ever will be.
-/// `stale` is the revision of a key for the attempt's request that finds no grant.
 pub(super) fn turn_op(
     keys: &GrantKeys,
     (entry, entered): (&str, Revision),
-    stale: Revision,
     until: Instant,
 ) -> Op {
     let op = Op::of_grant(keys, until);
     let op = match &keys.shared {
         None => op.when_none_below(&keys.holder).or_get_first_below(&keys.holder),
         Some(shared) => {
-            let op = op.when_absent(&keys.holder).when_new(keys, stale);
+            let op = op.when_absent(&keys.holder).when_new(keys);
             let op = op.or_get(&keys.holder).or_get(&shared.record);
             keys.request().into_iter().fold(op, Op::or_get)
         }
