@@ -2,8 +2,8 @@
 //!
 //! etcd answers the keep-alives of one stream one after the other, and a follower asks its
 //! leader about each. So there are several streams, each with few keep-alives in flight.
-//! Waiting keep-alives are sent in the order in which they are needed, by the first stream
-//! that has room, so that a process with little to do uses a single stream.
+//! Waiting keep-alives are sent in the order in which they are needed. Of the streams that have
+//! room, the one that was busy last is woken, so that a process with little to do uses few.
 
 mod queue;
 mod stream;
@@ -16,13 +16,16 @@ use tokio::{
 };
 
 use self::{
-    queue::{Ask, Kept, Queue, STREAMS},
+    queue::{Ask, Kept, Queue},
     stream::Stream,
 };
 use crate::{
     background::Background,
     client::{connection::Connection, failure::Failure},
 };
+
+/// Streams. More would not get more through over a follower.
+const STREAMS: usize = 8;
 
 /// Keeps leases alive; a handle on the streams.
 #[derive(Clone)]
@@ -32,8 +35,8 @@ impl Keeper {
     /// Starts the streams; their tasks end with `background`.
     pub(crate) fn start(connection: &Arc<Connection>, background: &Background) -> Self {
         let queue = Arc::new(Queue::default());
-        for number in 0..STREAMS {
-            let stream = Stream::new(Arc::clone(&queue), number, false);
+        for _ in 0..STREAMS {
+            let stream = Stream::new(Arc::clone(&queue), false);
             background.spawn(stream.run(Arc::clone(connection)));
         }
         Self(queue)
@@ -44,7 +47,7 @@ impl Keeper {
     /// then, and the first that answers takes the connection over.
     pub(crate) fn start_urgent(connection: &Arc<Connection>, background: &Background) -> Self {
         let queue = Arc::new(Queue::default());
-        let stream = Stream::new(Arc::clone(&queue), 0, true);
+        let stream = Stream::new(Arc::clone(&queue), true);
         background.spawn(stream.run(Arc::clone(connection)));
         Self(queue)
     }

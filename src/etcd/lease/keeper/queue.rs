@@ -11,8 +11,6 @@ use tokio::{
 
 use crate::client::failure::Failure;
 
-/// Streams. More would not get more through over a follower.
-pub(super) const STREAMS: usize = 8;
 /// Keep-alives that may wait to be sent: more than a process may hold grants.
 const WAITING_MAX: usize = 200_000;
 
@@ -39,8 +37,8 @@ pub(super) struct Ask {
 #[derive(Default)]
 pub(super) struct Queue {
     waiting: Mutex<Waiting>,
-    /// Wakes each stream when there is something for it to send.
-    woken: [Notify; STREAMS],
+    /// Wakes a stream when there is something to send.
+    pub(super) woken: Notify,
     /// Why the last keep-alive could not be sent: the error of those whose time runs out.
     hindrance: Mutex<Option<Arc<str>>>,
 }
@@ -50,13 +48,10 @@ struct Waiting {
     /// By when each is needed, and its number.
     asks: BTreeMap<(Instant, u64), Ask>,
     next_number: u64,
-    /// How many more keep-alives each stream has room for.
-    room: [usize; STREAMS],
 }
 
 impl Queue {
-    /// Queues a keep-alive and wakes the stream that is to send it; `false` if too many
-    /// wait.
+    /// Queues a keep-alive, and wakes the stream that was busy last; `false` if too many wait.
     pub(super) fn push(&self, ask: Ask) -> bool {
         let mut waiting = self.waiting();
         if waiting.asks.len() >= WAITING_MAX {
@@ -68,40 +63,20 @@ impl Queue {
         let number = waiting.next_number;
         waiting.next_number += 1;
         waiting.asks.insert((ask.needed_by, number), ask);
-        let first = waiting.room.iter().position(|room| *room > 0);
         drop(waiting);
-        if let Some(woken) = first.and_then(|stream| self.woken.get(stream)) {
-            woken.notify_one();
-        }
+        self.woken.notify_last();
         true
     }
 
-    /// Notes that a stream has `room`, and takes the next keep-alive for it if it has any
-    /// and no stream with a lower number has.
-    pub(super) fn take(&self, stream: usize, room: usize) -> Option<Ask> {
+    /// Takes the keep-alive that is needed first.
+    pub(super) fn take(&self) -> Option<Ask> {
         let mut waiting = self.waiting();
-        let before_have_room = waiting.room.iter().take(stream).any(|room| *room > 0);
-        let ask = loop {
-            if room == 0 || before_have_room {
-                break None;
+        while let Some((_, ask)) = waiting.asks.pop_first() {
+            if !ask.answer.is_closed() {
+                return Some(ask);
             }
-            match waiting.asks.pop_first() {
-                Some((_, ask)) if ask.answer.is_closed() => {}
-                first => break first.map(|(_, ask)| ask),
-            }
-        };
-        if let Some(own) = waiting.room.get_mut(stream) {
-            *own = room - usize::from(ask.is_some());
         }
-        ask
-    }
-
-    /// Waits until there is something for a stream to send.
-    pub(super) async fn woken(&self, stream: usize) {
-        match self.woken.get(stream) {
-            Some(woken) => woken.notified().await,
-            None => std::future::pending().await,
-        }
+        None
     }
 
     /// Why a keep-alive has no answer in time.

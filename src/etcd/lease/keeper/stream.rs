@@ -35,15 +35,13 @@ enum StreamEnd {
 /// One stream, opened again whenever it ends.
 pub(super) struct Stream {
     queue: Arc<Queue>,
-    /// Streams with a lower number are used first.
-    number: usize,
     /// Whether an answer must not be outstanding for long.
     is_urgent: bool,
 }
 
 impl Stream {
-    pub(super) fn new(queue: Arc<Queue>, number: usize, is_urgent: bool) -> Self {
-        Self { queue, number, is_urgent }
+    pub(super) fn new(queue: Arc<Queue>, is_urgent: bool) -> Self {
+        Self { queue, is_urgent }
     }
 
     pub(super) async fn run(self, connection: Arc<Connection>) {
@@ -53,38 +51,32 @@ impl Stream {
             let ended = match connection.link(Instant::now() + LINK_TIMEOUT).await {
                 Ok(link) => self.serve(&connection, &link, first).await,
                 Err(failure) => {
-                    self.give_back(first);
+                    self.queue.push(first);
                     StreamEnd::Failed(Arc::clone(failure.why()))
                 }
             };
             match ended {
                 StreamEnd::NoLease => retry_delays = delays(),
                 StreamEnd::LoginExpired => {
-                    self.take(0);
                     // A read renews the login; opening a stream does not.
                     let _ = connection.check(Instant::now() + LINK_TIMEOUT).await;
                 }
                 StreamEnd::Failed(why) => {
                     self.queue.hindered(Some(why));
                     // The other streams send meanwhile.
-                    self.take(0);
                     retry_delays.pause().await;
                 }
             }
         }
     }
 
-    fn take(&self, room: usize) -> Option<Ask> {
-        self.queue.take(self.number, room)
-    }
-
     /// Waits for a keep-alive to open the stream with.
     async fn next(&self) -> Ask {
         loop {
-            if let Some(ask) = self.take(1) {
+            if let Some(ask) = self.queue.take() {
                 return ask;
             }
-            self.queue.woken(self.number).await;
+            self.queue.woken.notified().await;
         }
     }
 
@@ -103,7 +95,7 @@ impl Stream {
                 sleep(silence_max).await;
                 self.give_up(connection, link).await;
             } => {
-                self.give_back(first);
+                self.queue.push(first);
                 return silent();
             }
         };
@@ -117,7 +109,6 @@ impl Stream {
                 let mut sent = Sent::new(&self.queue, None);
                 sent.due.push_back(Due::now(first));
                 let ended = sent.fail(connection, link, &Failure::from(error));
-                self.take(0);
                 sent.send_again();
                 return ended;
             }
@@ -127,7 +118,7 @@ impl Stream {
         let mut sent = Sent::new(&self.queue, Some(sender));
         let mut next = Some(first);
         let ended = loop {
-            if let Some(ask) = next.take().or_else(|| self.take(sent.room())) {
+            if let Some(ask) = next.take().or_else(|| sent.take()) {
                 if sent.send(ask).await {
                     continue;
                 }
@@ -148,10 +139,9 @@ impl Stream {
                     sent.silence(silence_max).await;
                     self.give_up(connection, link).await;
                 } => break silent(),
-                () = self.queue.woken(self.number), if sent.room() > 0 => {}
+                () = self.queue.woken.notified(), if sent.has_room() => {}
             }
         };
-        self.take(0);
         sent.send_again();
         ended
     }
@@ -168,12 +158,6 @@ impl Stream {
         } else {
             connection.lose(link, "keep-alives are not answered");
         }
-    }
-
-    /// Leaves a keep-alive to another stream: this one has no room now.
-    fn give_back(&self, ask: Ask) {
-        self.take(0);
-        self.queue.push(ask);
     }
 }
 
@@ -204,9 +188,14 @@ impl<'a> Sent<'a> {
         Self { queue, sender, due: VecDeque::new(), last_answer: LastAnswer::new() }
     }
 
-    /// How many more may be sent.
-    fn room(&self) -> usize {
-        IN_FLIGHT_MAX - self.due.len().min(IN_FLIGHT_MAX)
+    /// Whether another may be sent.
+    fn has_room(&self) -> bool {
+        self.due.len() < IN_FLIGHT_MAX
+    }
+
+    /// The next to be sent, if there is room for it.
+    fn take(&self) -> Option<Ask> {
+        if self.has_room() { self.queue.take() } else { None }
     }
 
     /// Sends one; `false` if the stream has ended.
