@@ -36,7 +36,7 @@ mod queue;
 mod record;
 mod revision;
 #[cfg(test)]
-mod schedules;
+mod tests;
 mod verbs;
 mod waiter_record;
 

@@ -2,14 +2,14 @@
 
 pub(crate) mod acquire;
 pub(crate) mod attempts;
-#[cfg(test)]
-mod costs;
 mod force;
 pub(crate) mod inspect;
 mod list;
 pub(crate) mod look;
 pub(crate) mod release;
 pub(crate) mod renew;
+#[cfg(test)]
+mod tests;
 pub(crate) mod wait;
 mod walk;
 mod watch;

@@ -13,7 +13,7 @@ use fastrand::Rng;
 use leasehold_lock::{self as lock, Mode};
 use tokio::time::Instant;
 
-use super::{
+use crate::{
     client::{failure::Refusal, link::Origin},
     commit::batcher::{Batch, Batcher, Item, Limits, Obsolete, Verdict},
     lease::pool::{Lease, Pool},
