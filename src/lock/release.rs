@@ -49,7 +49,8 @@ pub enum ReleaseOf {
     /// [`BackendError::Unsupported`](super::BackendError::Unsupported).
     Token(LockId, FencingToken),
     /// The grant with this lock ID, if this attempt was the last that got it: it made the
-    /// grant and no replay has claimed it since, or it is the last replay that claimed it.
+    /// grant and no replay has claimed it since, or it is the last replay that claimed it. A
+    /// backend that cannot compare that ends the grant with this lock ID.
     Claim(LockId, AttemptId),
     /// The grants of all holders: force.
     Anyone,

@@ -110,10 +110,6 @@ pub enum UnlockOf {
     Owner(LockId),
     /// The grant with this lock ID and this token, and none that has the same lock ID later.
     Grant(LockId, FencingToken),
-    /// The grant with this lock ID, if this attempt was the last that got it: a grant
-    /// that a repeated request has claimed elsewhere since is left alone. A
-    /// third-party store cannot compare that, and ends the grant with this lock ID.
-    Claim(LockId, AttemptId),
     /// The grants of all holders: force.
     Anyone,
     /// The grant with this public ID, whoever holds it: force.

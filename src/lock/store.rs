@@ -230,7 +230,6 @@ impl Store {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
                 ReleaseOf::Token(lock_id, token)
             }
-            UnlockOf::Claim(lock_id, attempt) => ReleaseOf::Claim(lock_id, attempt),
             UnlockOf::Id(id) => {
                 self.must_have(Feature::Inspection, "this store's grants have no public IDs")?;
                 ReleaseOf::Id(id)

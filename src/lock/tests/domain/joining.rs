@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_lock::{
-    AcquireRequest, LockError, LockId, RequestId, Store, UnlockOf, UnlockRequest,
-};
+use leasehold_lock::{Abandoned, AcquireRequest, LockError, LockId, RequestId, Store};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
@@ -142,11 +140,14 @@ async fn the_end_of_one_joined_call_does_not_release_what_another_was_answered()
     unlock(&store, "r", &held).await.unwrap();
     let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
     assert!(first.receipt.accept() && again.receipt.accept());
-    let end = UnlockRequest {
+    let abandoned = Abandoned {
         resource: "r".parse().unwrap(),
-        of: UnlockOf::Claim(first.lock_id.clone(), first.attempt),
+        lock_id: first.lock_id.clone(),
+        id: first.id,
+        claims: vec![first.attempt],
+        ttl: first.ttl,
     };
-    assert_eq!(store.unlock(end).await, Err(LockError::NotFound { held: true }));
+    store.abandon(abandoned).end().await;
     unlock(&store, "r", &again).await.unwrap();
 }
 
