@@ -1,46 +1,29 @@
 //! The limit on the waiters of a store.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::BackendError;
 
 /// Counts the waiters of one store and refuses those above its limit.
 #[derive(Clone, Debug)]
-pub struct WaiterBudget {
-    waiting: Arc<AtomicUsize>,
-    waiters_max: usize,
-}
+pub struct WaiterBudget(Arc<Semaphore>);
+
+/// A place in a [`WaiterBudget`], which is free again when this is dropped.
+pub type WaiterSlot = OwnedSemaphorePermit;
 
 impl WaiterBudget {
     /// A budget of `waiters_max` places, all free.
     #[must_use]
     pub fn new(waiters_max: usize) -> Self {
-        Self { waiting: Arc::default(), waiters_max }
+        Self(Arc::new(Semaphore::new(waiters_max)))
     }
 
-    /// Takes a place. Dropping the slot gives it back.
+    /// Takes a place.
     pub fn enter(&self) -> Result<WaiterSlot, BackendError> {
-        let taken =
-            self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |waiting| {
-                (waiting < self.waiters_max).then_some(waiting + 1)
-            });
-        match taken {
-            Ok(_) => Ok(WaiterSlot(Arc::clone(&self.waiting))),
-            Err(_) => Err(BackendError::TooManyWaiters("the store's limit is reached")),
-        }
-    }
-}
-
-/// A place in a [`WaiterBudget`].
-#[derive(Debug)]
-pub struct WaiterSlot(Arc<AtomicUsize>);
-
-impl Drop for WaiterSlot {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let slot = Arc::clone(&self.0).try_acquire_owned();
+        slot.map_err(|_| BackendError::TooManyWaiters("the store's limit is reached"))
     }
 }
 
