@@ -175,14 +175,18 @@ struct Watching<'a> {
 
 impl<'a> Watching<'a> {
     fn new(shards: &'a [Shard], changes: &'a Arc<Changes>) -> Self {
-        shards.iter().for_each(|shard| shard.watch(Arc::clone(changes)));
+        let watch = |shard: &Shard| {
+            shard.with(|table, _| table.ledger.watch(Arc::clone(changes)));
+        };
+        shards.iter().for_each(watch);
         Self { shards, changes }
     }
 }
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        self.shards.iter().for_each(|shard| shard.unwatch(self.changes));
+        let unwatch = |shard: &Shard| shard.with(|table, _| table.ledger.unwatch(self.changes));
+        self.shards.iter().for_each(unwatch);
     }
 }
 

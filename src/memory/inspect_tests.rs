@@ -166,6 +166,7 @@ async fn a_mirror_has_what_is_held_and_then_each_change() {
     watching.abort();
     assert!(watching.await.unwrap_err().is_cancelled());
     held(&memory, &attempt(1000)).await;
-    let noted = memory.shards.iter().map(super::shard::Shard::watchers).sum::<usize>();
+    let watchers = |shard: &super::shard::Shard| shard.with(|table, _| table.ledger.watchers());
+    let noted = memory.shards.iter().map(watchers).sum::<usize>();
     assert_eq!(noted, 0, "nobody notes changes any more");
 }

@@ -98,7 +98,7 @@ impl Memory {
     /// A store with the same locks and waiters, and other limits.
     fn with_settings(&self, settings: &Settings) -> Self {
         for shard in &*self.shards {
-            shard.set_limits(settings);
+            shard.with(|table, now| table.set_limits(settings, now));
         }
         Self {
             shards: Arc::clone(&self.shards),
@@ -110,7 +110,7 @@ impl Memory {
     /// How many resources have a record: those held or waited for.
     #[must_use]
     pub fn records(&self) -> usize {
-        self.shards.iter().map(Shard::records).sum()
+        self.shards.iter().map(|shard| shard.with(|table, _| table.records())).sum()
     }
 
     fn shard(&self, resource: &ResourceId) -> &Shard {
@@ -126,7 +126,7 @@ impl Backend for Memory {
     }
 
     async fn try_lock(&self, attempt: &Attempt, _: Instant) -> Result<Grant, BackendError> {
-        self.shard(&attempt.resource).try_lock(attempt)
+        self.shard(&attempt.resource).with(|table, now| table.try_lock(attempt, now))
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
@@ -134,11 +134,11 @@ impl Backend for Memory {
     }
 
     async fn renew(&self, renewal: &Renewal, _: Instant) -> Result<Renewed, BackendError> {
-        self.shard(&renewal.resource).renew(renewal)
+        self.shard(&renewal.resource).with(|table, now| table.renew(renewal, now))
     }
 
     async fn unlock(&self, release: &Release, _: Instant) -> Result<(), BackendError> {
-        self.shard(&release.resource).unlock(release)
+        self.shard(&release.resource).with(|table, now| table.unlock(release, now))
     }
 
     async fn ping(&self, _: Instant) -> Result<(), BackendError> {

@@ -3,15 +3,13 @@
 use std::sync::Arc;
 
 use leasehold_lock::{
-    Attempt, BackendError, Context, Grant, Instant, Release, Renewal, Renewed, ResourceId,
-    Settings, WaiterBudget, sleep_until,
+    Attempt, BackendError, Context, Grant, Instant, ResourceId, WaiterBudget, sleep_until,
 };
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    changes::Changes,
     slot::Ticket,
     table::{Entered, Table},
 };
@@ -38,16 +36,9 @@ impl Shard {
         Self { shared, _sweeper: AbortOnDropHandle::new(sweeper) }
     }
 
-    pub(super) fn set_limits(&self, settings: &Settings) {
-        self.shared.with_table(|table, now| table.set_limits(settings, now));
-    }
-
-    pub(super) fn records(&self) -> usize {
-        self.shared.table().records()
-    }
-
-    pub(super) fn try_lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        self.shared.with_table(|table, now| table.try_lock(attempt, now))
+    /// Runs one operation.
+    pub(super) fn with<T>(&self, operation: impl FnOnce(&mut Table, Instant) -> T) -> T {
+        self.shared.with_table(operation)
     }
 
     pub(super) async fn lock(
@@ -55,8 +46,7 @@ impl Shard {
         attempt: &Attempt,
         waiters: &WaiterBudget,
     ) -> Result<Grant, BackendError> {
-        let entered =
-            self.shared.with_table(|table, now| table.enter(attempt, waiters, now))?;
+        let entered = self.with(|table, now| table.enter(attempt, waiters, now))?;
         match entered {
             Entered::Granted(grant) => Ok(grant),
             Entered::Waiting(ticket, turn) => {
@@ -72,33 +62,10 @@ impl Shard {
 
     /// Reads the table.
     pub(super) fn read<T>(&self, read: impl FnOnce(&Table, Instant) -> T) -> T {
-        self.shared.with_table(|table, now| {
+        self.with(|table, now| {
             table.expire(now);
             read(table, now)
         })
-    }
-
-    /// From now on, records in `changes` which resources change.
-    pub(super) fn watch(&self, changes: Arc<Changes>) {
-        self.shared.table().watch(changes);
-    }
-
-    /// Undoes [`Shard::watch`].
-    pub(super) fn unwatch(&self, changes: &Arc<Changes>) {
-        self.shared.table().unwatch(changes);
-    }
-
-    #[cfg(test)]
-    pub(super) fn watchers(&self) -> usize {
-        self.shared.table().watchers()
-    }
-
-    pub(super) fn renew(&self, renewal: &Renewal) -> Result<Renewed, BackendError> {
-        self.shared.with_table(|table, now| table.renew(renewal, now))
-    }
-
-    pub(super) fn unlock(&self, release: &Release) -> Result<(), BackendError> {
-        self.shared.with_table(|table, now| table.unlock(release, now))
     }
 }
 

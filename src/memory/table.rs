@@ -4,7 +4,6 @@
 use std::{
     collections::BTreeMap,
     ops::Bound::{Excluded, Included, Unbounded},
-    sync::Arc,
 };
 
 use leasehold_lock::{
@@ -14,7 +13,6 @@ use leasehold_lock::{
 use tokio::sync::oneshot;
 
 use super::{
-    changes::Changes,
     holders::Holders,
     ledger::Ledger,
     slot::{Slot, Ticket, Waiter},
@@ -26,7 +24,7 @@ use super::{
 pub(super) struct Table {
     /// In the order of their names, so that they can be listed in pages.
     slots: BTreeMap<ResourceId, Box<Slot>>,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
     last_ticket: u64,
     waiters_per_resource_max: usize,
 }
@@ -81,21 +79,6 @@ impl Table {
             .range::<str, _>((from, Unbounded))
             .take_while(move |(resource, _)| resource.as_str().starts_with(prefix))
             .map(|(resource, slot)| (resource, slot.as_ref()))
-    }
-
-    /// From now on, records in `changes` which resources change.
-    pub(super) fn watch(&mut self, changes: Arc<Changes>) {
-        self.ledger.watch(changes);
-    }
-
-    /// Undoes [`Table::watch`].
-    pub(super) fn unwatch(&mut self, changes: &Arc<Changes>) {
-        self.ledger.unwatch(changes);
-    }
-
-    #[cfg(test)]
-    pub(super) fn watchers(&self) -> usize {
-        self.ledger.watchers()
     }
 
     pub(super) fn records(&self) -> usize {
