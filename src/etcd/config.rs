@@ -84,38 +84,20 @@ fn split_endpoints(properties: &mut Properties, list: &str, tls: bool) -> Vec<St
             continue;
         }
         let scheme = if tls { "https" } else { "http" };
-        let url = match endpoint.split_once("://") {
-            None => format!("{scheme}://{endpoint}"),
-            Some((given, _)) if given == scheme => endpoint.to_owned(),
-            Some(("https", _)) => {
-                properties.refuse(
-                    "endpoints",
-                    format!("names {endpoint:?}; set tlsEnable to true, or write http://"),
-                );
-                continue;
-            }
-            Some(("http", _)) => {
-                properties.refuse(
-                    "endpoints",
-                    format!("names {endpoint:?}, which has no TLS; write https:// or unset tlsEnable"),
-                );
-                continue;
-            }
-            Some((other, _)) => {
-                properties.refuse(
-                    "endpoints",
-                    format!(
-                        "names {endpoint:?}; {other:?} is no scheme of etcd's, write host:port"
-                    ),
-                );
-                continue;
-            }
+        let url = match endpoint.contains("://") {
+            true => endpoint.to_owned(),
+            false => format!("{scheme}://{endpoint}"),
         };
         match url.parse::<http::Uri>() {
-            Ok(uri) if uri.port_u16().is_some() => endpoints.push(url),
+            Ok(uri) if uri.scheme_str() == Some(scheme) && uri.port_u16().is_some() => {
+                endpoints.push(url);
+            }
             _ => properties.refuse(
                 "endpoints",
-                format!("names {endpoint:?}; write host:port, several separated by commas"),
+                format!(
+                    "names {endpoint:?}; write host:port, several separated by commas, and set \
+                     tlsEnable if they need TLS"
+                ),
             ),
         }
     }
