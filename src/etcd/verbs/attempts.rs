@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc};
 use leasehold_lock::{AttemptId, BackendError, Grant};
 use parking_lot::Mutex;
 use tokio::{
-    sync::oneshot,
+    sync::{SetOnce, oneshot},
     time::{Duration, Instant, sleep_until},
 };
 use tokio_util::sync::CancellationToken;
@@ -25,11 +25,9 @@ use crate::{
 struct Flight {
     /// Cancelled when the grant is no longer wanted.
     unwanted: CancellationToken,
-    /// Cancelled when the attempt has ended, and everything that it sent has taken effect
-    /// or never will.
-    ended: CancellationToken,
-    /// Cancelled before `ended` if the attempt is known to have left nothing behind.
-    left_nothing: CancellationToken,
+    /// Set when the attempt has ended, and everything that it sent has taken effect or never
+    /// will: whether it may have left something behind.
+    ended: SetOnce<bool>,
 }
 
 /// A write of an attempt that may still take effect.
@@ -103,7 +101,7 @@ impl Attempts {
         let (answer, answered) = oneshot::channel();
         let attempts = Arc::clone(self);
         tokio::spawn(async move {
-            let end = EndOnDrop { attempts: &attempts, id };
+            let mut end = EndOnDrop { attempts: &attempts, id, may_be_left: true };
             match work.await {
                 Ok(grant) => {
                     // Before the answer: an undo after it must find the attempt ended.
@@ -111,16 +109,13 @@ impl Attempts {
                     let _ = answer.send(Ok(grant));
                 }
                 Err(Failed { error, leftovers }) if leftovers.is_empty() => {
-                    flight.left_nothing.cancel();
+                    end.may_be_left = false;
                     drop(end);
                     let _ = answer.send(Err(error));
                 }
                 Err(Failed { error, leftovers }) => {
                     let _ = answer.send(Err(error));
-                    if attempts.clean_up(leftovers).await {
-                        flight.left_nothing.cancel();
-                    }
-                    drop(end);
+                    end.may_be_left = !attempts.clean_up(leftovers).await;
                 }
             }
         });
@@ -141,7 +136,7 @@ impl Attempts {
         flight.unwanted.cancel();
         tokio::select! {
             biased;
-            () = flight.ended.cancelled() => Ok(!flight.left_nothing.is_cancelled()),
+            may_be_left = flight.ended.wait() => Ok(*may_be_left),
             () = sleep_until(until) => {
                 Err(BackendError::Unknown("the attempt has not ended yet".into()))
             }
@@ -182,13 +177,14 @@ impl Attempts {
 struct EndOnDrop<'a> {
     attempts: &'a Attempts,
     id: AttemptId,
+    may_be_left: bool,
 }
 
 impl Drop for EndOnDrop<'_> {
     fn drop(&mut self) {
         let flight = self.attempts.flights.lock().remove(&self.id);
         if let Some(flight) = flight {
-            flight.ended.cancel();
+            let _ = flight.ended.set(self.may_be_left);
         }
     }
 }
