@@ -8,43 +8,33 @@ use serde::{Deserialize, Serialize};
 use crate::keys::GrantName;
 
 /// The value of a grant's key, as JSON, so that an operator can read it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
+    #[serde(rename = "leasehold")]
+    version: u8,
+    #[serde(rename = "id")]
     lock_id: String,
     /// The attempt that made the grant, whose ID is the grant's public ID.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     attempt: Option<String>,
     /// The last replay that claimed the grant, so that no attempt may undo it any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     claimed: Option<String>,
+    #[serde(default, rename = "request", skip_serializing_if = "Option::is_none")]
     request_id: Option<String>,
     /// Whether inspection returns the lock ID.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     published: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     holder: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     shared: bool,
     /// When the grant was made, in milliseconds since the Unix epoch.
+    #[serde(default, rename = "since", skip_serializing_if = "Option::is_none")]
     since_unix_ms: Option<u64>,
     /// The TTL that was asked for when the key's lease was granted.
+    #[serde(rename = "ttl")]
     pub(super) lease_ttl_s: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Wire {
-    leasehold: u8,
-    id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    attempt: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    claimed: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    request: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    published: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    holder: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    shared: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    since: Option<u64>,
-    ttl: u64,
 }
 
 /// The version of the format. A value with another one is not ours.
@@ -54,6 +44,7 @@ impl Record {
     /// The record of what `attempt` acquires now under a lease of `lease_ttl_s`.
     pub(super) fn of(attempt: &Attempt, lease_ttl_s: u64, now_unix_ms: u64) -> Self {
         Self {
+            version: VERSION,
             lock_id: attempt.lock_id.as_str().to_owned(),
             attempt: Some(attempt.id.to_string()),
             claimed: None,
@@ -69,36 +60,14 @@ impl Record {
     /// Reads a value; `None` if it is not one of ours. The resource then counts as held by
     /// somebody unknown.
     pub(super) fn decode(value: &[u8]) -> Option<Self> {
-        let wire: Wire = serde_json::from_slice(value).ok()?;
-        (wire.leasehold == VERSION).then_some(Self {
-            lock_id: wire.id,
-            attempt: wire.attempt,
-            claimed: wire.claimed,
-            request_id: wire.request,
-            published: wire.published,
-            holder: wire.holder,
-            shared: wire.shared,
-            since_unix_ms: wire.since,
-            lease_ttl_s: wire.ttl,
-        })
+        let record: Self = serde_json::from_slice(value).ok()?;
+        (record.version == VERSION).then_some(record)
     }
 
     /// The value.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let wire = Wire {
-            leasehold: VERSION,
-            id: self.lock_id.clone(),
-            attempt: self.attempt.clone(),
-            claimed: self.claimed.clone(),
-            request: self.request_id.clone(),
-            published: self.published,
-            holder: self.holder.clone(),
-            shared: self.shared,
-            since: self.since_unix_ms,
-            ttl: self.lease_ttl_s,
-        };
         // Strings and numbers can always be written as JSON.
-        serde_json::to_vec(&wire).unwrap_or_default()
+        serde_json::to_vec(self).unwrap_or_default()
     }
 
     /// Whether this is the grant's lock ID.
