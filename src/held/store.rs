@@ -3,7 +3,7 @@
 use std::{fmt, sync::Arc, time::Duration};
 
 use leasehold_lock::{
-    GrantId, LockError, LockId, RenewRequest, Renewed, RequestId, ResourceId, Store, UnlockOf,
+    GrantId, LockError, LockId, ReleaseOf, RenewRequest, Renewed, RequestId, ResourceId, Store,
     UnlockRequest,
 };
 use tokio::time::Instant;
@@ -62,7 +62,7 @@ impl Target {
         grant_id: Option<GrantId>,
         until: Instant,
     ) -> Result<(), LockError> {
-        let of = grant_id.map_or(UnlockOf::Anyone, UnlockOf::Id);
+        let of = grant_id.map_or(ReleaseOf::Anyone, ReleaseOf::Id);
         let request = UnlockRequest { resource: self.resource.clone(), of };
         self.store.store().unlock_by(request, until).await
     }

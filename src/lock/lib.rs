@@ -49,7 +49,7 @@ pub use instant::{Instant, count_suspensions, sleep_until};
 pub use kind::{Connect, Context, Kind, Kinds, OpenError};
 pub use receipt::Receipt;
 pub use release::{Release, ReleaseOf, Target};
-pub use request::{AcquireRequest, Mode, RenewRequest, UnlockOf, UnlockRequest};
+pub use request::{AcquireRequest, Mode, RenewRequest, UnlockRequest};
 pub use settings::Settings;
 pub use store::Store;
 pub use token::FencingToken;

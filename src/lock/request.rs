@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{AttemptId, FencingToken, GrantId, Holder, LockId, RequestId, ResourceId};
+use super::{AttemptId, FencingToken, Holder, LockId, ReleaseOf, RequestId, ResourceId};
 
 /// Whether other grants of the resource may exist at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -100,38 +100,25 @@ pub struct UnlockRequest {
     /// What is locked.
     pub resource: ResourceId,
     /// Whose grant to end.
-    pub of: UnlockOf,
-}
-
-/// Whose grant an [`UnlockRequest`] ends.
-#[derive(Clone, Debug)]
-pub enum UnlockOf {
-    /// The grant with this lock ID.
-    Owner(LockId),
-    /// The grant with this lock ID and this token, and none that has the same lock ID later.
-    Grant(LockId, FencingToken),
-    /// The grants of all holders: force.
-    Anyone,
-    /// The grant with this public ID, whoever holds it: force.
-    Id(GrantId),
+    pub of: ReleaseOf,
 }
 
 impl UnlockRequest {
     /// Ends the grant of `lock_id`.
     #[must_use]
     pub fn owner(resource: ResourceId, lock_id: LockId) -> Self {
-        Self { resource, of: UnlockOf::Owner(lock_id) }
+        Self { resource, of: ReleaseOf::Owner(lock_id) }
     }
 
     /// Ends the grant of `lock_id` that has this token.
     #[must_use]
     pub fn grant(resource: ResourceId, lock_id: LockId, token: FencingToken) -> Self {
-        Self { resource, of: UnlockOf::Grant(lock_id, token) }
+        Self { resource, of: ReleaseOf::Token(lock_id, token) }
     }
 
     /// Ends any holder's grant.
     #[must_use]
     pub fn force(resource: ResourceId) -> Self {
-        Self { resource, of: UnlockOf::Anyone }
+        Self { resource, of: ReleaseOf::Anyone }
     }
 }

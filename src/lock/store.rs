@@ -15,7 +15,7 @@ use tokio_util::{
 use super::{
     AcquireRequest, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
     LockError, LockId, Mode, Receipt, Release, ReleaseOf, RenewRequest, Renewal, Renewed,
-    RequestId, Settings, Ttl, UnlockOf, UnlockRequest, Violation,
+    RequestId, Settings, Ttl, UnlockRequest, Violation,
     deadlines::{limits, wait_deadline},
     grant_ids::GrantIds,
     inspect::{Inspect, Watches},
@@ -220,26 +220,24 @@ impl Store {
     ) -> Result<(), LockError> {
         let _call = self.0.calls.token();
         let mut known = None;
-        let of = match request.of {
-            UnlockOf::Owner(lock_id) => {
+        match &request.of {
+            ReleaseOf::Owner(lock_id) => {
                 let lock = (request.resource.clone(), lock_id.clone());
                 known = self.0.grant_ids.take(&lock);
-                ReleaseOf::Owner(lock_id)
             }
-            UnlockOf::Grant(lock_id, token) => {
+            ReleaseOf::Token(..) => {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
-                ReleaseOf::Token(lock_id, token)
             }
-            UnlockOf::Id(id) => {
+            ReleaseOf::Id(_) => {
                 self.must_have(Feature::Inspection, "this store's grants have no public IDs")?;
-                ReleaseOf::Id(id)
             }
-            UnlockOf::Anyone => {
+            ReleaseOf::Anyone => {
                 self.must_have(Feature::ForceUnlock, "this store cannot unlock by force")?;
-                ReleaseOf::Anyone
             }
-        };
-        let release = Arc::new(Release { known, ..Release::new(request.resource, of) });
+            ReleaseOf::Claim(..) | ReleaseOf::Attempt(_) => {}
+        }
+        let release = Release { known, ..Release::new(request.resource, request.of) };
+        let release = Arc::new(release);
         let pending = self.0.settler.guard(Arc::clone(&release));
         let result = bounded(until, self.0.backend.unlock(&release, until)).await;
         match result {

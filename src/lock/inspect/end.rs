@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{Cursor, GrantView, Inspected, Listing, LockView, PageRequest, Scope};
-use crate::{GrantId, LockError, ResourceId, Store, UnlockOf, UnlockRequest, Violation};
+use crate::{GrantId, LockError, ReleaseOf, ResourceId, Store, UnlockRequest, Violation};
 
 /// After this time no further end is begun, and the answer says that there are more. The whole
 /// call ends within `operationTimeout`.
@@ -112,7 +112,7 @@ struct Ending<'a> {
 /// One call that ends grants.
 struct End {
     resource: ResourceId,
-    of: UnlockOf,
+    of: ReleaseOf,
     /// The grants that it ends.
     grants: Vec<GrantView>,
 }
@@ -295,14 +295,14 @@ fn of_resource(found: Inspected) -> Result<Found, LockError> {
         .into());
     }
     let LockView { resource, grants, .. } = lock;
-    let ends = vec![End { resource, of: UnlockOf::Anyone, grants }];
+    let ends = vec![End { resource, of: ReleaseOf::Anyone, grants }];
     Ok(Found { ends, is_held, left_out: false, next: None })
 }
 
 /// Ends each grant by its ID, and no successor.
 fn by_ids(LockView { resource, grants, .. }: LockView) -> Vec<End> {
     let end = |grant: GrantView| {
-        let of = UnlockOf::Id(grant.id?);
+        let of = ReleaseOf::Id(grant.id?);
         Some(End { resource: resource.clone(), of, grants: vec![grant] })
     };
     grants.into_iter().filter_map(end).collect()

@@ -11,7 +11,7 @@ use std::{
 
 use futures_util::{Stream, StreamExt as _, stream};
 use leasehold_lock::{
-    AcquireRequest, GrantId, LockError, Store, UnlockOf, UnlockRequest,
+    AcquireRequest, GrantId, LockError, ReleaseOf, Store, UnlockRequest,
     inspect::{
         EndCause, EndOf, EndRequest, Ended, Listing, PageRequest, Scope, Watch, WatchEvent,
     },
@@ -177,7 +177,7 @@ async fn a_grant_is_ended_through_the_socket_and_never_its_successor() {
     before.receipt.accept();
     let end_before = || UnlockRequest {
         resource: "r".parse().unwrap(),
-        of: UnlockOf::Id(before.id.unwrap()),
+        of: ReleaseOf::Id(before.id.unwrap()),
     };
     store.unlock(end_before()).await.unwrap();
     let gone = store.unlock(end_before()).await;
@@ -204,7 +204,7 @@ async fn a_store_that_declares_nothing_cannot_be_inspected() {
         assert!(matches!(listed, Err(LockError::Unsupported(_))), "{listed:?}");
         let watched = store.watch(Scope::prefix("")).map(|_| ());
         assert!(matches!(watched, Err(LockError::Unsupported(_))), "{watched:?}");
-        let of = UnlockOf::Id(GrantId::from_u128(1));
+        let of = ReleaseOf::Id(GrantId::from_u128(1));
         let ended = store.unlock(UnlockRequest { resource, of }).await;
         assert!(matches!(ended, Err(LockError::Unsupported(_))), "{ended:?}");
     }
@@ -260,7 +260,7 @@ async fn an_end_of_nothing_is_not_found() {
             Inspected { locks: vec![state("other", ID)], end, ..Default::default() };
         let mut fake = Fake::inspected(&DECLARED, inspected).await;
         let store = fake.open(&[]).await;
-        let of = UnlockOf::Id(ID.parse().unwrap());
+        let of = ReleaseOf::Id(ID.parse().unwrap());
         let ended = store.unlock(UnlockRequest { resource: "r".parse().unwrap(), of }).await;
         assert_eq!(ended, Err(LockError::NotFound { held: false }));
     }
@@ -271,7 +271,7 @@ async fn an_end_of_another_grant_than_the_one_asked_for_is_not_believed() {
     let inspected = Inspected { locks: vec![state("r", ID)], ..Default::default() };
     let mut fake = Fake::inspected(&DECLARED, inspected).await;
     let store = fake.open(&[]).await;
-    let of = UnlockOf::Id(GrantId::from_u128(1));
+    let of = ReleaseOf::Id(GrantId::from_u128(1));
     let ended = store.unlock(UnlockRequest { resource: "r".parse().unwrap(), of }).await;
     assert_eq!(ended, Err(LockError::NotFound { held: false }));
 }
