@@ -81,15 +81,6 @@ impl Session {
     }
 }
 
-/// The outcome of putting an entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EntryOutcome {
-    /// It was put, at this revision.
-    PutAt(Revision),
-    /// Its session is gone; it was not put.
-    SessionLost,
-}
-
 /// The current session, and the task that keeps it alive.
 pub(crate) struct Sessions {
     etcd: Arc<Etcd>,
@@ -135,8 +126,8 @@ impl Sessions {
         self.current.lock().await.clone()
     }
 
-    /// Puts an entry, unless the session is gone. If the answer is lost, the session is
-    /// fenced, and the entry is then looked for.
+    /// Puts an entry, and returns its revision; `None` if its session is gone, so that it was not
+    /// put. If the answer is lost, the session is fenced, and the entry is then looked for.
     pub(crate) async fn enter(
         &self,
         session: &Session,
@@ -144,7 +135,7 @@ impl Sessions {
         value: String,
         until: Instant,
         unwanted: &CancellationToken,
-    ) -> Result<EntryOutcome, Failure> {
+    ) -> Result<Option<Revision>, Failure> {
         loop {
             let fenced_at = Revision(session.fenced_at.load(Ordering::Acquire));
             let session_key = self.etcd.keys.session(&session.id);
@@ -154,11 +145,11 @@ impl Sessions {
                 .put(key, value.clone(), session.lease.id)
                 .or_get(&session_key);
             match self.etcd.committer.commit_while_wanted(op, unwanted).await {
-                Ok(reply) if reply.succeeded => return Ok(EntryOutcome::PutAt(reply.revision)),
+                Ok(reply) if reply.succeeded => return Ok(Some(reply.revision)),
                 Ok(reply) => match reply.pair() {
                     None => {
                         self.lose(session).await;
-                        return Ok(EntryOutcome::SessionLost);
+                        return Ok(None);
                     }
                     Some(pair) => {
                         let now = Revision::from_etcd(pair.mod_revision());
@@ -168,7 +159,7 @@ impl Sessions {
                             if self.lose(session).await {
                                 self.leases.stock.revoke(session.lease.id);
                             }
-                            return Ok(EntryOutcome::SessionLost);
+                            return Ok(None);
                         }
                         // Fenced meanwhile, for another entry's sake.
                         session.fenced_at.fetch_max(now.0, Ordering::AcqRel);
@@ -179,10 +170,10 @@ impl Sessions {
                     let may_come = matches!(failure, Failure::Unknown(_));
                     if may_come && !self.fence(session, until).await? {
                         self.lose(session).await;
-                        return Ok(EntryOutcome::SessionLost);
+                        return Ok(None);
                     }
                     match self.find(key, until).await {
-                        Ok(Some(revision)) => return Ok(EntryOutcome::PutAt(revision)),
+                        Ok(Some(revision)) => return Ok(Some(revision)),
                         Ok(None) if may_come => {}
                         Ok(None) => return Err(Failure::NotSent(Arc::clone(failure.why()))),
                         Err(_) => return Err(Failure::Unknown(Arc::clone(failure.why()))),

@@ -15,7 +15,7 @@ use crate::{
     queue::{
         place::{FULL, Place, Turn},
         queues::Queues,
-        session::{EntryOutcome, Session, Sessions},
+        session::{Session, Sessions},
     },
     revision::Revision,
     verbs::{
@@ -156,11 +156,11 @@ impl Waits {
         place.enter(id);
         let value = WaiterRecord::of(attempt, self.clock.unix_us() / 1_000).encode();
         match self.sessions.enter(&session, &key, value, until, unwanted).await {
-            Ok(EntryOutcome::PutAt(entered)) => {
+            Ok(Some(entered)) => {
                 let lists_begun = place.lists_begun();
                 Ok(Some(Entry { _session: session, key, entered, lists_begun }))
             }
-            Ok(EntryOutcome::SessionLost) => Ok(None),
+            Ok(None) => Ok(None),
             Err(Failure::Unknown(why)) => Err(Failed {
                 error: BackendError::Unknown(why),
                 leftovers: vec![Leftover::Entry(session, key)],
