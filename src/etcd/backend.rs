@@ -78,7 +78,7 @@ impl EtcdBackend {
         let etcd = || Arc::clone(shared);
         let keeper = Keeper::start(connection, background);
         let leases = Leases::start(Arc::clone(connection), keeper.clone(), background);
-        let grants = Arc::new(Grants::new(Arc::clone(&leases.stock)));
+        let grants = Arc::new(Grants::new(Arc::clone(&leases)));
         background.spawn(purge(Arc::clone(&grants)));
         let writer = Arc::new(Writer {
             etcd: etcd(),

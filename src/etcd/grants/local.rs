@@ -18,7 +18,7 @@ use crate::{
         readers::{Count, Readers, Uncounted},
     },
     keys::GrantName,
-    lease::stock::Stock,
+    lease::leases::Leases,
     revision::Revision,
 };
 
@@ -27,7 +27,7 @@ const COUNTED_MAX: usize = 16_384;
 
 /// The grants that this process made or moved and that are not known to have ended.
 pub(crate) struct Grants {
-    pub(crate) stock: Arc<Stock>,
+    pub(crate) leases: Arc<Leases>,
     /// How the resources were seen, of which others may have grants.
     pub(crate) contention: Contention,
     made: Mutex<Made>,
@@ -40,8 +40,8 @@ struct Made {
 }
 
 impl Grants {
-    pub(crate) fn new(stock: Arc<Stock>) -> Self {
-        Self { stock, contention: Contention::default(), made: Mutex::default() }
+    pub(crate) fn new(leases: Arc<Leases>) -> Self {
+        Self { leases, contention: Contention::default(), made: Mutex::default() }
     }
 
     /// The live grant of this lock ID.
@@ -88,8 +88,8 @@ impl Grants {
             .is_some_and(|known| (known.token, known.written) > (grant.token, grant.written))
         {
             drop(made);
-            self.stock.revoke(from);
-            self.stock.revoke(grant.lease.id);
+            self.leases.revoke(from);
+            self.leases.revoke(grant.lease.id);
             return false;
         }
         let known = made.insert(resource, grant);
@@ -211,9 +211,9 @@ impl Grants {
     /// have to delete or move the key first.
     fn free(&self, lease: i64, known: Option<LocalGrant>) {
         match known {
-            Some(grant) if grant.lease.id == lease => self.stock.give(grant.lease),
+            Some(grant) if grant.lease.id == lease => self.leases.give(grant.lease),
             known => {
-                self.stock.revoke(lease);
+                self.leases.revoke(lease);
                 self.revoke(known);
             }
         }
@@ -221,7 +221,7 @@ impl Grants {
 
     fn revoke(&self, ended: Option<LocalGrant>) {
         if let Some(ended) = ended {
-            self.stock.revoke(ended.lease.id);
+            self.leases.revoke(ended.lease.id);
         }
     }
 

@@ -19,12 +19,7 @@ use crate::{
     etcd::Etcd,
     grants::{find::Held, local::Grants, local_grant::LocalGrant},
     keys::{GrantKeys, GrantName},
-    lease::{
-        leases::{Leases, lease_ttl_s},
-        pool::Lease,
-        resolve::Begun,
-        taken::Taken,
-    },
+    lease::{leases::Leases, pool::Lease, resolve::Begun, taken::Taken, ttl::lease_ttl_s},
     record::Record,
     revision::Revision,
 };

@@ -3,8 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
-use leasehold_lock::{self as lock, Ttl};
+use leasehold_lock as lock;
 use leasehold_util::retry::pause_before;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Semaphore,
     time::{Instant, interval, timeout_at},
@@ -19,42 +20,31 @@ use crate::{
     },
     lease::{
         keeper::Keeper,
-        pool::{Lease, SLACK},
-        stock::Stock,
+        pool::{Lease, Pool, SLACK},
+        resolve::revoke,
+        revocations::{Revocations, Unwanted},
         taken::Taken,
     },
 };
+#[cfg(test)]
+use crate::{config::Config, keys::Keys};
 
 /// Lease grants in flight. Each is a raft entry of its own, and a burst of them would delay
 /// all other writes.
 const GRANTING_MAX: usize = 8;
-/// The shortest grant, in seconds. etcd's shortest lease is 2 s by default, and a lease
-/// lasts a second longer than its grant.
-const GRANT_MIN_S: u64 = 2;
+/// Idle leases kept.
+const KEPT_MAX: usize = 1_024;
 const CHORES_INTERVAL: Duration = Duration::from_millis(200);
 /// How long to try to keep an idle lease alive.
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Idle leases are kept alive after the leases of grants that are needed earlier.
 const UNHURRIED: Duration = Duration::from_secs(60);
-/// The multiples that longer TTLs are rounded up to, in seconds: the greatest that is at
-/// most a 25th of the TTL.
-const STEPS_S: [u64; 8] = [1_800, 600, 300, 60, 30, 10, 5, 1];
-
-/// The TTL of the lease of a grant of `ttl`, in seconds. A TTL above two minutes is rounded
-/// up by at most a 25th, so that leases can be reused even if every grant has another TTL.
-/// The usual ones (5 min, 1 h, 24 h) stay as they are.
-pub(crate) fn lease_ttl_s(ttl: Ttl) -> u64 {
-    let asked = ttl.as_secs_ceil().max(GRANT_MIN_S);
-    let step = STEPS_S.into_iter().find(|step| 25 * step <= asked).unwrap_or(1);
-    asked.next_multiple_of(step) + 1
-}
-
-/// The leases of this process.
+/// The leases of this process: the owner of those that belong to no grant.
 pub(crate) struct Leases {
-    connection: Arc<Connection>,
+    pub(super) connection: Arc<Connection>,
     keeper: Keeper,
-    /// Takes back leases that are no longer needed.
-    pub(crate) stock: Arc<Stock>,
+    pool: Mutex<Pool>,
+    pub(super) revocations: Arc<Revocations>,
     /// Limits the lease grants in flight.
     granting: Semaphore,
 }
@@ -66,9 +56,10 @@ impl Leases {
         keeper: Keeper,
         background: &Background,
     ) -> Arc<Self> {
-        let stock = Stock::start(Arc::clone(&connection), background);
+        let revocations = Revocations::start(Arc::clone(&connection), background);
+        let pool = Mutex::new(Pool::new(KEPT_MAX));
         let granting = Semaphore::new(GRANTING_MAX);
-        let leases = Arc::new(Self { connection, keeper, stock, granting });
+        let leases = Arc::new(Self { connection, keeper, pool, revocations, granting });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         leases
     }
@@ -88,7 +79,7 @@ impl Leases {
         let leases = Arc::clone(self);
         let granting = tokio::spawn(async move {
             if is_new_grant {
-                leases.stock.revocations.wait_for_room(until).await?;
+                leases.revocations.wait_for_room(until).await?;
             }
             leases.grant(asked_s, until).await
         });
@@ -103,7 +94,7 @@ impl Leases {
 
     /// Whether a lease of this TTL would have to be granted, after others.
     pub(crate) fn is_granting_many(&self, asked_s: u64) -> bool {
-        self.granting.available_permits() == 0 && !self.stock.pool().has(asked_s)
+        self.granting.available_permits() == 0 && !self.pool().has(asked_s)
     }
 
     async fn take_idle(
@@ -112,9 +103,9 @@ impl Leases {
         until: Instant,
     ) -> Result<Option<Taken>, Failure> {
         loop {
-            let Some(lease) = self.stock.pool().take(asked_s) else { return Ok(None) };
-            let taken = Taken::new(&self.stock, lease);
-            if !self.stock.may_reuse(&lease) {
+            let Some(lease) = self.pool().take(asked_s) else { return Ok(None) };
+            let taken = Taken::new(self, lease);
+            if !self.may_reuse(&lease) {
                 continue;
             }
             if lease.is_fresh(lock::Instant::now()) {
@@ -123,7 +114,7 @@ impl Leases {
             match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await? {
                 None => taken.gone(),
                 // The answer may be the first that names another term.
-                Some(_) if !self.stock.may_reuse(&lease) => {}
+                Some(_) if !self.may_reuse(&lease) => {}
                 Some(kept) => {
                     let ttl_s = kept.ttl_s.max(lease.asked_s);
                     let lease = Lease { refreshed: kept.sent, ttl_s, ..lease };
@@ -186,7 +177,7 @@ impl Leases {
             }
             let asked =
                 Lease { id: random_id(), asked_s, ttl_s: asked_s, refreshed: sent, origin };
-            let lease = Taken::asked(&self.stock, asked);
+            let lease = Taken::asked(self, asked);
             let options = Some(LeaseGrantOptions::new().with_id(lease.id));
             let request = Box::pin(client.grant(ttl, options));
             match self.connection.answer(&link, until, request).await {
@@ -213,11 +204,34 @@ impl Leases {
         }
     }
 
+    /// Takes back a lease under which nothing lives and nothing will: it was never used, or
+    /// its key was deleted by a write that is known to have happened.
+    pub(crate) fn give(&self, lease: Lease) {
+        if !self.may_reuse(&lease) {
+            // An election ends one lease for each grant that is moved, and no new lock
+            // should wait for that.
+            self.revocations.push(Unwanted::unhurried(lease.id));
+        } else if let Err(surplus) = self.pool().give(lease, lock::Instant::now()) {
+            self.revoke(surplus.id);
+        }
+    }
+
+    /// Revokes a lease in the background, and with it all keys under it.
+    pub(crate) fn revoke(&self, id: i64) {
+        self.revocations.push(Unwanted::new(id));
+    }
+
+    /// Revokes a lease and with it all present and future keys under it: no write under way
+    /// can use it afterwards.
+    pub(crate) async fn revoke_now(&self, id: i64, until: Instant) -> Result<(), Failure> {
+        revoke(&self.connection, id, until).await.map(|_| ())
+    }
+
     /// Revokes all idle leases, and waits for those that are being revoked.
     pub(crate) async fn close(&self) {
-        let idle = self.stock.pool().drain();
-        idle.into_iter().for_each(|id| self.stock.revoke(id));
-        self.stock.revocations.close().await;
+        let idle = self.pool().drain();
+        idle.into_iter().for_each(|id| self.revoke(id));
+        self.revocations.close().await;
     }
 
     /// Keeps idle leases alive, and revokes useless ones.
@@ -226,20 +240,44 @@ impl Leases {
         loop {
             ticks.tick().await;
             let origin = self.connection.origin();
-            let chores = self.stock.pool().chores(lock::Instant::now(), origin);
-            chores.revoke.into_iter().for_each(|id| self.stock.revoke(id));
+            let chores = self.pool().chores(lock::Instant::now(), origin);
+            chores.revoke.into_iter().for_each(|id| self.revoke(id));
             for id in chores.refresh {
                 let leases = Arc::clone(&self);
                 background.spawn(async move {
                     let until = Instant::now() + REFRESH_TIMEOUT;
                     match leases.keeper.keep_alive(id, until + UNHURRIED, until).await {
-                        Ok(Some(kept)) => leases.stock.pool().refreshed(id, kept.sent),
-                        Ok(None) => leases.stock.pool().died(id),
+                        Ok(Some(kept)) => leases.pool().refreshed(id, kept.sent),
+                        Ok(None) => leases.pool().died(id),
                         Err(_) => {}
                     }
                 });
             }
         }
+    }
+
+    /// Those of an etcd that cannot be reached, so that nothing is ever revoked.
+    #[cfg(test)]
+    pub(crate) fn offline() -> Arc<Self> {
+        let connection = Arc::new(Connection::new(Config::offline(), &Keys::new("t")));
+        let background = Background::default();
+        let keeper = Keeper::start(&connection, &background);
+        Self::start(connection, keeper, &background)
+    }
+
+    /// How many leases are still to be revoked.
+    #[cfg(test)]
+    pub(crate) fn revoking(&self) -> usize {
+        self.revocations.left()
+    }
+
+    /// Whether an idle lease may be used for a new grant.
+    fn may_reuse(&self, lease: &Lease) -> bool {
+        lease.origin.allows_reuse(self.connection.origin())
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock()
     }
 }
 
@@ -247,29 +285,4 @@ impl Leases {
 fn random_id() -> i64 {
     let (random, _) = Uuid::new_v4().as_u64_pair();
     i64::try_from(random >> 1).unwrap_or(1).max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ttl(seconds: u64) -> Ttl {
-        let day = Duration::from_secs(24 * 60 * 60);
-        Ttl::new(Duration::from_secs(seconds), day).unwrap()
-    }
-
-    /// Trap: etcd 37
-    #[test]
-    fn a_long_ttl_is_rounded_up_by_a_25th_at_most() {
-        let mut classes = std::collections::BTreeSet::new();
-        for asked in 2..=24 * 60 * 60 {
-            let given = lease_ttl_s(ttl(asked)) - 1;
-            assert!(given >= asked && 25 * (given - asked) <= asked, "{asked}: {given}");
-            classes.insert(given);
-        }
-        assert!(classes.len() < 500, "{}", classes.len());
-        for usual in [30, 60, 300, 600, 900, 1_800, 3_600, 6 * 3_600, 12 * 3_600, 24 * 3_600] {
-            assert_eq!(lease_ttl_s(ttl(usual)) - 1, usual);
-        }
-    }
 }

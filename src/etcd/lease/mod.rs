@@ -5,5 +5,5 @@ pub(crate) mod leases;
 pub(crate) mod pool;
 pub(crate) mod resolve;
 mod revocations;
-pub(crate) mod stock;
 pub(crate) mod taken;
+pub(crate) mod ttl;

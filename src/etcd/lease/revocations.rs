@@ -259,12 +259,12 @@ impl Revocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::stock::Stock;
+    use crate::lease::leases::Leases;
 
     /// Trap: etcd 37
     #[tokio::test(start_paused = true)]
     async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
-        let revocations = Arc::clone(&Stock::offline().revocations);
+        let revocations = Arc::clone(&Leases::offline().revocations);
         for id in 1..=20_000 {
             revocations.push(Unwanted::new(id));
             tokio::task::yield_now().await;

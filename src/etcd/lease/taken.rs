@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 use crate::{
     client::failure::Failure,
-    lease::{pool::Lease, resolve::Begun, revocations::Unwanted, stock::Stock},
+    lease::{leases::Leases, pool::Lease, resolve::Begun, revocations::Unwanted},
     revision::Revision,
 };
 
-/// A lease that was asked for or taken. When it is dropped, [`Stock`] keeps it, or has it revoked,
+/// A lease that was asked for or taken. When it is dropped, [`Leases`] keeps it, or has it revoked,
 /// by what may have been granted or written under it until then.
 pub(crate) struct Taken {
-    stock: Arc<Stock>,
+    leases: Arc<Leases>,
     lease: Lease,
     end: End,
 }
@@ -33,13 +33,13 @@ enum End {
 
 impl Taken {
     /// A lease under which nothing lies.
-    pub(super) fn new(stock: &Arc<Stock>, lease: Lease) -> Self {
-        Self { stock: Arc::clone(stock), lease, end: End::Reuse }
+    pub(super) fn new(leases: &Arc<Leases>, lease: Lease) -> Self {
+        Self { leases: Arc::clone(leases), lease, end: End::Reuse }
     }
 
     /// A lease that etcd is asked for.
-    pub(super) fn asked(stock: &Arc<Stock>, lease: Lease) -> Self {
-        Self { stock: Arc::clone(stock), lease, end: End::IfGranted }
+    pub(super) fn asked(leases: &Arc<Leases>, lease: Lease) -> Self {
+        Self { leases: Arc::clone(leases), lease, end: End::IfGranted }
     }
 
     /// The lease as etcd has granted it, or kept it alive.
@@ -79,12 +79,12 @@ impl Taken {
         until: Instant,
     ) -> Result<Option<Revision>, Failure> {
         let End::Settle(begun) = &self.end else { return Ok(None) };
-        let (connection, id) = (&self.stock.connection, self.lease.id);
+        let (connection, id) = (&self.leases.connection, self.lease.id);
         let applied = begun.resolve(connection, id, may_come, until).await?;
         if applied.is_none() {
             // It is not reused: whoever ended or moved what was written under it may be about
             // to revoke it.
-            self.stock.revocations.push(Unwanted::unhurried(id));
+            self.leases.revocations.push(Unwanted::unhurried(id));
             self.end = End::Left;
         }
         Ok(applied)
@@ -93,7 +93,7 @@ impl Taken {
     /// Makes sure that what was begun never takes effect: what it has written, or may come to
     /// write, goes with the lease.
     pub(crate) async fn undo(&mut self, until: Instant) -> Result<(), Failure> {
-        self.stock.revoke_now(self.lease.id, until).await?;
+        self.leases.revoke_now(self.lease.id, until).await?;
         self.end = End::Left;
         Ok(())
     }
@@ -111,11 +111,11 @@ impl Drop for Taken {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.end, End::Left) {
             End::IfGranted => {
-                self.stock.revocations.push(Unwanted::if_granted(self.lease.id));
+                self.leases.revocations.push(Unwanted::if_granted(self.lease.id));
             }
-            End::Reuse => self.stock.give(self.lease),
+            End::Reuse => self.leases.give(self.lease),
             End::Settle(begun) => {
-                self.stock.revocations.push(Unwanted::after(self.lease.id, begun));
+                self.leases.revocations.push(Unwanted::after(self.lease.id, begun));
             }
             End::Left => {}
         }

@@ -157,7 +157,7 @@ impl Sessions {
                             // An older data set was restored, in which no entry would ever
                             // be put with this revision.
                             if self.lose(session).await {
-                                self.leases.stock.revoke(session.lease.id);
+                                self.leases.revoke(session.lease.id);
                             }
                             return Ok(None);
                         }
@@ -222,7 +222,7 @@ impl Sessions {
         let session = self.current.lock().await.take();
         if let Some(session) = session {
             let until = Instant::now() + CLOSE_TIMEOUT;
-            let _ = self.leases.stock.revoke_now(session.lease.id, until).await;
+            let _ = self.leases.revoke_now(session.lease.id, until).await;
         }
     }
 
@@ -313,7 +313,7 @@ impl Sessions {
                     }
                     Some(session) if Arc::strong_count(session) > 1 => used = Instant::now(),
                     Some(session) if used.elapsed() >= IDLE_MAX => {
-                        self.leases.stock.revoke(session.lease.id);
+                        self.leases.revoke(session.lease.id);
                         *current = None;
                         continue;
                     }

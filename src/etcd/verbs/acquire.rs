@@ -16,7 +16,7 @@ use crate::{
         write::{Bounds, Placed, Writer, Written},
     },
     keys::{GrantKeys, GrantName, Keys},
-    lease::leases::lease_ttl_s,
+    lease::ttl::lease_ttl_s,
     verbs::{
         attempts::{Failed, Leftover},
         look::{Lookout, Met, Patience},

@@ -172,7 +172,7 @@ impl Releases {
             }
             None => {
                 self.grants.contention.saw(resource, None);
-                self.grants.stock.revoke(deletion.lease);
+                self.grants.leases.revoke(deletion.lease);
             }
         }
     }

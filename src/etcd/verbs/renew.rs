@@ -20,7 +20,7 @@ use crate::{
         find::{By, Held},
         write::Writer,
     },
-    lease::{keeper::Keeper, leases::lease_ttl_s, pool::SLACK},
+    lease::{keeper::Keeper, pool::SLACK, ttl::lease_ttl_s},
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.

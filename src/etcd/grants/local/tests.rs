@@ -14,7 +14,7 @@ use crate::{
 
 /// A process that made a grant with each of these tokens.
 fn made(grants: impl IntoIterator<Item = LocalGrant>) -> (Grants, ResourceId) {
-    let (process, resource) = (Grants::new(Stock::offline()), ResourceId::new("r").unwrap());
+    let (process, resource) = (Grants::new(Leases::offline()), ResourceId::new("r").unwrap());
     for grant in grants {
         process.insert(&resource, grant);
     }
@@ -86,9 +86,9 @@ async fn a_grant_is_known_until_it_may_have_expired() {
 async fn only_the_grant_with_the_token_is_forgotten() {
     let (grants, resource) = made([grant(5)]);
     grants.forget(&resource, &named("me"), (Revision(4), Revision(4)));
-    assert_eq!(grants.stock.revoking(), 0);
+    assert_eq!(grants.leases.revoking(), 0);
     grants.forget(&resource, &named("me"), (Revision(5), Revision(5)));
-    assert!(grants.made().exclusive.is_empty() && grants.stock.revoking() == 1);
+    assert!(grants.made().exclusive.is_empty() && grants.leases.revoking() == 1);
 }
 
 /// Two claims of a grant may take it to another lease and back, which was kept for reuse.
@@ -98,10 +98,10 @@ async fn a_grant_that_was_moved_since_is_not_forgotten() {
     for lease in [1, 2] {
         let (grants, resource) = made([grant(5)]);
         grants.insert(&resource, moved(lease, 7));
-        let revoking = grants.stock.revoking();
+        let revoking = grants.leases.revoking();
         grants.forget(&resource, &named("me"), (Revision(5), Revision(5)));
         let known = grants.named(&resource, &named("me").lock_id).unwrap();
-        assert_eq!((known.lease.id, grants.stock.revoking()), (lease, revoking));
+        assert_eq!((known.lease.id, grants.leases.revoking()), (lease, revoking));
     }
 }
 
@@ -122,9 +122,9 @@ async fn a_grant_under_another_lease_is_no_longer_this_process() {
     let (grants, _) = made([grant(5)]);
     assert_eq!(found(&grants, 1, 5).unwrap().lease.id, 1);
     assert!(found(&grants, 2, 4).is_none());
-    assert_eq!(grants.stock.revoking(), 0, "it was read before it came to this lease");
+    assert_eq!(grants.leases.revoking(), 0, "it was read before it came to this lease");
     assert!(found(&grants, 2, 6).is_none());
-    assert!(grants.made().exclusive.is_empty() && grants.stock.revoking() == 1);
+    assert!(grants.made().exclusive.is_empty() && grants.leases.revoking() == 1);
 }
 
 /// Two renewals at once may learn in any order what they have written.
