@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use leasehold_lock::{
     BackendError, Mode, ResourceId,
     inspect::{
-        Cursor, EndedGrant, GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page,
+        EndedGrant, GrantPage, GrantView, Inspect, Inspected, LockView, Mirror, Page,
         PageRequest, Selection, WaiterView,
     },
 };
@@ -18,11 +18,11 @@ use tokio::{
 use super::{
     Memory,
     changes::Changes,
-    shard::Shard,
     slot::{Slot, Ticket},
+    swept::SweptTable,
 };
 
-/// How many resources are read at a time, so that a table is not locked for long.
+/// How many resources are read at a time, so that the table is not locked for long.
 const READ_MAX: usize = 1000;
 /// How long changes are collected before they are reported to the mirror.
 const REPORT_INTERVAL: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ impl Inspect for Memory {
         _: Instant,
     ) -> Result<Inspected, BackendError> {
         let page = GrantPage::read(grants)?;
-        let found = self.shard(resource).read(|table, now| {
+        let found = self.table.read(|table, now| {
             let slot = table.slot(resource)?;
             let views = slot.holders.iter().map(|held| GrantView {
                 remaining: Some(held.expires.saturating_duration_since(now)),
@@ -69,24 +69,15 @@ impl Inspect for Memory {
         page: &PageRequest,
         _: Instant,
     ) -> Result<Page<LockView>, BackendError> {
-        let (mut at, mut after) = match &page.after {
-            None => (0, None),
-            Some(cursor) => read_cursor(cursor).ok_or_else(BackendError::bad_cursor)?,
-        };
+        let mut after = page.after.clone();
         let mut collected = Collected { selection, page, items: Vec::new(), size: 0 };
-        while let Some(shard) = self.shards.get(at) {
-            match collected.read(shard, after.as_deref()) {
-                Some(last) if collected.is_full() => {
-                    let next = Some(cursor(at, &last));
-                    return Ok(Page { items: collected.items, next });
-                }
-                Some(last) => {
-                    after = Some(last.as_str().into());
-                    // Very many may not be selected.
-                    yield_now().await;
-                }
-                None => (at, after) = (at + 1, None),
+        while let Some(last) = collected.read(&self.table, after.as_deref()) {
+            after = Some(last.as_str().into());
+            if collected.is_full() {
+                return Ok(Page { items: collected.items, next: after });
             }
+            // Very many may not be selected.
+            yield_now().await;
         }
         Ok(Page { items: collected.items, next: None })
     }
@@ -101,7 +92,7 @@ impl Inspect for Memory {
             None => Ticket(0),
             Some(after) => Ticket(after.parse().map_err(|_| BackendError::bad_cursor())?),
         };
-        Ok(self.shard(resource).read(|table, _| {
+        Ok(self.table.read(|table, _| {
             let waiters = table.slot(resource).into_iter().flat_map(Slot::waiters);
             let mut waiters = (1..).zip(waiters).filter(|(_, (ticket, _))| *ticket > after);
             let (mut items, mut last) = (Vec::new(), after);
@@ -123,7 +114,7 @@ impl Inspect for Memory {
         let mut subscriptions_changed = mirror.subscriptions_changed();
         let mut newest = mirror.newest_subscription();
         let changes = Arc::new(Changes::default());
-        let _watching = Watching::new(&self.shards, &changes);
+        let _watching = Watching::new(&self.table, &changes);
         // Read after changes are recorded, so that none is missed.
         let everything = Selection::default();
         let mut page = PageRequest::first(READ_MAX);
@@ -159,7 +150,7 @@ impl Inspect for Memory {
 impl Memory {
     /// Reports the present state of a resource to the mirror.
     fn report(&self, mirror: &Mirror, resource: &ResourceId, ended: Vec<EndedGrant>) {
-        let lock = self.shard(resource).read(|table, _| match table.slot(resource) {
+        let lock = self.table.read(|table, _| match table.slot(resource) {
             None => LockView::free(resource.clone()),
             Some(slot) => view(resource, slot, &Selection::default()),
         });
@@ -167,26 +158,22 @@ impl Memory {
     }
 }
 
-/// Records the changes of these tables until dropped.
+/// Records the changes of the table until dropped.
 struct Watching<'a> {
-    shards: &'a [Shard],
+    table: &'a SweptTable,
     changes: &'a Arc<Changes>,
 }
 
 impl<'a> Watching<'a> {
-    fn new(shards: &'a [Shard], changes: &'a Arc<Changes>) -> Self {
-        let watch = |shard: &Shard| {
-            shard.with(|table, _| table.ledger.watch(Arc::clone(changes)));
-        };
-        shards.iter().for_each(watch);
-        Self { shards, changes }
+    fn new(table: &'a SweptTable, changes: &'a Arc<Changes>) -> Self {
+        table.with(|table, _| table.ledger.watch(Arc::clone(changes)));
+        Self { table, changes }
     }
 }
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        let unwatch = |shard: &Shard| shard.with(|table, _| table.ledger.unwatch(self.changes));
-        self.shards.iter().for_each(unwatch);
+        self.table.with(|table, _| table.ledger.unwatch(self.changes));
     }
 }
 
@@ -203,11 +190,11 @@ impl Collected<'_> {
         self.items.len() >= self.page.limit || self.size >= self.page.bytes_max
     }
 
-    /// Adds resources of a table that come after `after`. Returns the last resource
-    /// that was read, unless the table has no more.
-    fn read(&mut self, shard: &Shard, after: Option<&str>) -> Option<ResourceId> {
+    /// Adds resources that come after `after`. Returns the last resource that was read, unless
+    /// there are no more.
+    fn read(&mut self, table: &SweptTable, after: Option<&str>) -> Option<ResourceId> {
         let selection = self.selection;
-        shard.read(|table, _| {
+        table.read(|table, _| {
             let mut held = table.held(&selection.name_prefix, after).take(READ_MAX);
             let mut last = None;
             while !self.is_full()
@@ -230,14 +217,4 @@ fn view(resource: &ResourceId, slot: &Slot, selection: &Selection) -> LockView {
     let held = slot.holders.iter();
     let selected = held.filter(|held| selection.has_holder(held.holder.as_ref()));
     LockView::new(resource.clone(), selected.map(|held| held.view(mode)))
-}
-
-/// A position behind a resource of a table.
-fn cursor(table: usize, resource: &ResourceId) -> Cursor {
-    format!("{table}:{resource}").into()
-}
-
-fn read_cursor(cursor: &str) -> Option<(usize, Option<Box<str>>)> {
-    let (table, resource) = cursor.split_once(':')?;
-    Some((table.parse().ok()?, Some(resource.into())))
 }

@@ -1,4 +1,4 @@
-//! The tokens of all grants of a table, and the order in which the grants end.
+//! The tokens of all grants, and the order in which the grants end.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -15,7 +15,7 @@ pub(super) struct Ledger {
     /// Every live grant by the end of its TTL. The token distinguishes grants that end at
     /// the same instant.
     expiries: BTreeMap<(Instant, FencingToken), ResourceId>,
-    /// Where changes are recorded: one for each watched store over these tables.
+    /// Where changes are recorded: one for each watched store over the table.
     watched: Vec<Arc<Changes>>,
     clock: Clock,
     last_token: Option<FencingToken>,

@@ -46,7 +46,7 @@ impl Drop for Renewing<'_> {
 impl FaultyBackend {
     pub(super) fn new(plan: &Plan, rng: Rng, ledger: Arc<Ledger>) -> Self {
         let clock = Clock::from_fn(|| 1);
-        let memory = Memory::with_tables(&Context::new(Settings::default(), clock), 1);
+        let memory = Memory::new(&Context::new(Settings::default(), clock));
         let chance = Mutex::new((rng, plan.faults_per_mille, plan.delay_ms_max));
         Self { memory: Arc::new(memory), ledger, chance }
     }

@@ -165,7 +165,7 @@ pub fn memory(rng: Rng) -> Memory {
         let mut rng = rng.lock().unwrap();
         if rng.bool() { 1_000_000 } else { rng.u64(1..4) * rng.u64(1..3_600_000_000) }
     });
-    Memory::with_tables(&Context::new(Settings::default(), clock), 1)
+    Memory::new(&Context::new(Settings::default(), clock))
 }
 
 struct World {

@@ -1,4 +1,4 @@
-//! A table behind its mutex, and the task that ends its grants when they expire.
+//! The table behind its mutex, and the task that ends its grants when they expire.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use super::{
     table::{Entered, Table},
 };
 
-/// A part of the store's resources. Dropping it ends its sweeper.
+/// The table and its sweeper, which ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct Shard {
+pub(super) struct SweptTable {
     shared: Arc<Shared>,
     _sweeper: AbortOnDropHandle<()>,
 }
@@ -28,7 +28,7 @@ struct Shared {
     sooner: Notify,
 }
 
-impl Shard {
+impl SweptTable {
     pub(super) fn new(context: &Context) -> Self {
         let table = Table::new(context.clock.clone(), &context.settings);
         let shared = Arc::new(Shared { table: Mutex::new(table), sooner: Notify::new() });
