@@ -18,13 +18,8 @@ use crate::{
     lease::{keeper::Keeper, leases::Leases},
     queue::{queues::Queues, session::Sessions, sweep},
     verbs::{
-        acquire::Tries,
-        attempts::Attempts,
-        inspect::Inspection,
-        look::{Lookout, Patience},
-        release::Releases,
-        renew::Renewals,
-        wait::Waits,
+        acquire::Tries, attempts::Attempts, inspect::Inspection, look::Patience,
+        release::Releases, renew::Renewals, wait::Waits,
     },
 };
 
@@ -89,12 +84,8 @@ impl EtcdBackend {
         let renewals = Arc::new(Renewals::new(etcd(), Arc::clone(&writer), keeper));
         let tries = Arc::new(Tries {
             etcd: etcd(),
-            lookout: Lookout {
-                etcd: etcd(),
-                grants: Arc::clone(&grants),
-                renewals: Arc::clone(&renewals),
-            },
             writer,
+            renewals: Arc::clone(&renewals),
             holders_max: settings.holders_per_resource_max,
         });
         let sessions = Sessions::start(etcd(), Arc::clone(&leases));

@@ -19,7 +19,8 @@ use crate::{
     lease::ttl::lease_ttl_s,
     verbs::{
         attempts::{Failed, Leftover},
-        look::{Lookout, Met, Patience},
+        look::{Met, Patience},
+        renew::Renewals,
     },
 };
 
@@ -36,8 +37,8 @@ pub(super) enum Free {
 /// Makes grants at once or not at all.
 pub(crate) struct Tries {
     pub(crate) etcd: Arc<Etcd>,
-    pub(crate) lookout: Lookout,
     pub(crate) writer: Arc<Writer>,
+    pub(crate) renewals: Arc<Renewals>,
     /// How many shared grants a resource may have.
     pub(crate) holders_max: usize,
 }
@@ -68,7 +69,7 @@ impl Tries {
             let is_slow = self.writer.leases.is_granting_many(lease_ttl_s(attempt.ttl));
             if look_first || seat.is_err() || seems_held || is_slow {
                 look_first = false;
-                let look = self.lookout.look(attempt, &keys, patience, until);
+                let look = self.look(attempt, &keys, patience, until);
                 match Box::pin(look).await? {
                     Met::Free(count) if seat.is_err() => seat = self.seat(attempt, Some(count)),
                     Met::Free(_) => {}
@@ -112,7 +113,7 @@ impl Tries {
         if !self.writer.leases.is_of_this_term(&placed.lease) {
             let (resource, lock_id) = (attempt.resource.clone(), attempt.lock_id.clone());
             let renewal = Renewal { resource, lock_id, ttl: attempt.ttl };
-            let renewed = Box::pin(self.lookout.renewals.renew(&renewal, until)).await;
+            let renewed = Box::pin(self.renewals.renew(&renewal, until)).await;
             let renewed = renewed.map_err(|_| {
                 let why = "etcd has elected a leader, and the grant could not be moved";
                 let error = BackendError::Unknown(why.into());

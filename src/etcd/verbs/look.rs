@@ -1,8 +1,6 @@
 //! What an attempt looks at that is not simply granted: who holds the resource, whether anybody
 //! waits, and whether the attempt repeats the request of a live grant.
 
-use std::sync::Arc;
-
 use etcd_client::{GetOptions, KeyValue, TxnOp};
 use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
@@ -10,11 +8,10 @@ use tokio::time::Instant;
 use crate::{
     client::failure::Failure,
     commit::op::Op,
-    etcd::Etcd,
-    grants::{find::Held, local::Grants, readers::Count},
+    grants::{find::Held, readers::Count},
     keys::{GrantKeys, range_end},
     revision::Revision,
-    verbs::renew::Renewals,
+    verbs::acquire::Tries,
 };
 
 /// What the caller of an attempt asked for.
@@ -78,17 +75,10 @@ impl State {
     }
 }
 
-/// Looks at resources for attempts.
-pub(crate) struct Lookout {
-    pub(crate) etcd: Arc<Etcd>,
-    pub(crate) grants: Arc<Grants>,
-    pub(crate) renewals: Arc<Renewals>,
-}
-
-impl Lookout {
+impl Tries {
     /// Looks whether an attempt can be granted, without a raft entry. If not, it finds the live
     /// grant of the same request, or is refused.
-    pub(crate) async fn look(
+    pub(super) async fn look(
         &self,
         attempt: &Attempt,
         keys: &GrantKeys,
@@ -96,7 +86,7 @@ impl Lookout {
         until: Instant,
     ) -> Result<Met, BackendError> {
         let state = self.read(attempt, keys, until).await?;
-        self.grants.contention.saw(&attempt.resource, state.seen());
+        self.writer.grants.contention.saw(&attempt.resource, state.seen());
         if state.is_free(attempt.mode) {
             return Ok(Met::Free(state.count));
         }

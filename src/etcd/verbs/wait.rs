@@ -122,7 +122,7 @@ impl Waits {
         if !must_look && self.queues.is_contended(resource, attempt.mode) {
             return Ok(None);
         }
-        let first = self.tries.lookout.grants.contention.first_try(resource);
+        let first = self.tries.writer.grants.contention.first_try(resource);
         if !must_look && !is_shared && first.is_none() {
             return Ok(None);
         }
@@ -219,7 +219,7 @@ impl Waits {
                     return granted.map(Promoted::Granted);
                 }
                 Ok(Written::Refused(reply)) if met_a_grant(&keys, &reply) => {
-                    let look = self.tries.lookout.look(attempt, &keys, Patience::Wait, until);
+                    let look = self.tries.look(attempt, &keys, Patience::Wait, until);
                     match Box::pin(look).await {
                         Ok(Met::Found(grant)) => return Ok(Promoted::Found(grant)),
                         // It has ended meanwhile, or an exclusive grant is in the way.
