@@ -37,17 +37,14 @@ impl Config {
                  their keys; choose another name",
             );
         }
-        let tls_enabled = properties.flag("tlsEnable", false);
-        let (ca, cert, key) =
-            (properties.text("ca"), properties.text("cert"), properties.text("key"));
-        let (username, password) = (properties.text("username"), properties.text("password"));
+        let tls = tls(properties);
+        let user = properties.pair("username", "password");
         let txn_ops_max = properties.number("maxTxnOps", TXN_OPS_DEFAULT, 4..=100_000);
-        let tls = tls_enabled.then(|| tls(properties, ca, cert, key));
         Self {
-            endpoints: split_endpoints(properties, &endpoints, tls_enabled),
+            endpoints: split_endpoints(properties, &endpoints, tls.is_some()),
             key_prefix,
             tls,
-            user: user(properties, username, password),
+            user,
             txn_ops_max,
         }
     }
@@ -108,14 +105,16 @@ fn split_endpoints(properties: &mut Properties, list: &str, tls: bool) -> Vec<St
     endpoints
 }
 
-fn tls(
-    properties: &mut Properties,
-    ca: Option<String>,
-    cert: Option<String>,
-    key: Option<String>,
-) -> TlsOptions {
+/// The certificates, if TLS is on.
+fn tls(properties: &mut Properties) -> Option<TlsOptions> {
+    if !properties.flag("tlsEnable", false) {
+        for key in ["ca", "cert", "key"] {
+            properties.ignore(key);
+        }
+        return None;
+    }
     let mut options = TlsOptions::new();
-    match ca {
+    match properties.text("ca") {
         Some(ca) if is_pem(&ca) => options = options.ca_certificate(Certificate::from_pem(ca)),
         Some(_) => {
             properties.refuse("ca", "is not PEM; give the certificate itself, not a path");
@@ -124,41 +123,16 @@ fn tls(
             properties.refuse("ca", "is missing; tlsEnable needs the CA's certificate as PEM");
         }
     }
-    match (cert, key) {
-        (Some(cert), Some(key)) => {
-            if !is_pem(&cert) {
-                properties
-                    .refuse("cert", "is not PEM; give the certificate itself, not a path");
-            }
-            if !is_pem(&key) {
-                properties.refuse("key", "is not PEM; give the key itself, not a path");
-            }
-            options = options.identity(Identity::from_pem(cert, key));
+    if let Some((cert, key)) = properties.pair("cert", "key") {
+        if !is_pem(&cert) {
+            properties.refuse("cert", "is not PEM; give the certificate itself, not a path");
         }
-        (Some(_), None) => properties.refuse("key", "is missing; cert needs its private key"),
-        (None, Some(_)) => properties.refuse("cert", "is missing; key needs its certificate"),
-        (None, None) => {}
+        if !is_pem(&key) {
+            properties.refuse("key", "is not PEM; give the key itself, not a path");
+        }
+        options = options.identity(Identity::from_pem(cert, key));
     }
-    options
-}
-
-fn user(
-    properties: &mut Properties,
-    username: Option<String>,
-    password: Option<String>,
-) -> Option<(String, String)> {
-    match (username, password) {
-        (Some(username), Some(password)) => Some((username, password)),
-        (Some(_), None) => {
-            properties.refuse("password", "is missing; username needs its password");
-            None
-        }
-        (None, Some(_)) => {
-            properties.refuse("username", "is missing; password needs its username");
-            None
-        }
-        (None, None) => None,
-    }
+    Some(options)
 }
 
 fn is_pem(text: &str) -> bool {

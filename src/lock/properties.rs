@@ -53,6 +53,17 @@ impl Properties {
         })
     }
 
+    /// Two strings, neither of which is of use without the other.
+    pub fn pair(&mut self, one: &'static str, other: &'static str) -> Option<(String, String)> {
+        let (first, second) = (self.text(one), self.text(other));
+        match (&first, &second) {
+            (Some(_), None) => self.refuse(other, format!("is missing, though {one} is set")),
+            (None, Some(_)) => self.refuse(one, format!("is missing, though {other} is set")),
+            _ => {}
+        }
+        first.zip(second)
+    }
+
     /// A Go duration such as `30s`, `1m30s` or `500ms`, within a range.
     pub fn duration(
         &mut self,
