@@ -36,7 +36,7 @@ impl Store {
     /// Notes that a grant is abandoned, which [`Abandonment::end`] then ends.
     #[must_use]
     pub fn abandon(&self, grant: Abandoned) -> Abandonment {
-        let settler = self.settler().clone();
+        let settler = self.0.settler.clone();
         let lock = (grant.resource.clone(), grant.lock_id.clone());
         let ending = settler.registry().end(lock, grant.id);
         Abandonment { settler, grant, ending }
@@ -45,7 +45,7 @@ impl Store {
     /// Whether a grant with this lock ID is abandoned, or undone, and has not ended yet.
     #[must_use]
     pub fn is_ending(&self, resource: &ResourceId, lock_id: &LockId) -> bool {
-        self.settler().registry().is_ending(&(resource.clone(), lock_id.clone()), None)
+        self.0.settler.registry().is_ending(&(resource.clone(), lock_id.clone()), None)
     }
 }
 

@@ -7,10 +7,7 @@ use tokio::{
     sync::Mutex,
     time::{Instant, timeout_at},
 };
-use tokio_util::{
-    sync::CancellationToken,
-    task::{TaskTracker, task_tracker::TaskTrackerToken},
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     AcquireRequest, Attempt, AttemptId, Backend, BackendError, Feature, Grant, Granted,
@@ -18,7 +15,7 @@ use super::{
     RequestId, Settings, Ttl, UnlockRequest, Violation,
     deadlines::{limits, wait_deadline},
     grant_ids::GrantIds,
-    inspect::{Inspect, Watches},
+    inspect::Watches,
     join::{Joins, Outcome},
     receipt, safe_deadline,
     settle::{Pending, Settler, bounded},
@@ -31,21 +28,22 @@ use super::{
 /// Every future may be dropped at any await. An acquired grant is then released, and
 /// an unlock that has begun is completed.
 #[derive(Clone)]
-pub struct Store(Arc<Inner>);
+pub struct Store(pub(super) Arc<Inner>);
 
-struct Inner {
-    backend: Arc<dyn Backend>,
+/// The parts of a [`Store`].
+pub(super) struct Inner {
+    pub(super) backend: Arc<dyn Backend>,
     settings: Settings,
-    settler: Settler,
+    pub(super) settler: Settler,
     grant_ids: GrantIds,
     joins: Joins,
     draining: CancellationToken,
     /// Ends watches: the store drains or retires.
-    ending: CancellationToken,
-    calls: TaskTracker,
+    pub(super) ending: CancellationToken,
+    pub(super) calls: TaskTracker,
     /// Lets one page of a list be read at a time, and not before this moment.
-    list_turn: Mutex<Instant>,
-    watches: Watches,
+    pub(super) list_turn: Mutex<Instant>,
+    pub(super) watches: Watches,
 }
 
 impl Store {
@@ -313,35 +311,9 @@ impl Store {
         })
     }
 
-    pub(super) fn settler(&self) -> &Settler {
-        &self.0.settler
-    }
-
-    /// A token of a call in flight.
-    pub(super) fn call(&self) -> TaskTrackerToken {
-        self.0.calls.token()
-    }
-
     /// When a call that begins now must have ended.
     pub fn until(&self) -> Instant {
         self.0.until()
-    }
-
-    pub(super) fn inspect(&self) -> Option<&dyn Inspect> {
-        self.0.backend.inspect()
-    }
-
-    pub(super) fn watches(&self) -> &Watches {
-        &self.0.watches
-    }
-
-    pub(super) fn ending(&self) -> CancellationToken {
-        self.0.ending.clone()
-    }
-
-    /// Whose turn it is to read a page of a list, and when the next page may be read.
-    pub(super) fn list_turn(&self) -> &Mutex<Instant> {
-        &self.0.list_turn
     }
 
     pub(super) fn must_have(

@@ -74,7 +74,7 @@ impl Store {
         request: &EndRequest,
         on_end: &OnEnd<'_>,
     ) -> Result<Ended, LockError> {
-        let _call = self.call();
+        let _call = self.0.calls.token();
         let mut ending = Ending {
             store: self,
             request,

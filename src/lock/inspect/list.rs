@@ -43,7 +43,7 @@ impl Store {
         grants: &PageRequest,
         until: Instant,
     ) -> Result<Inspected, LockError> {
-        let _call = self.call();
+        let _call = self.0.calls.token();
         let inspect = self.backend_to_inspect()?;
         read(until, inspect.get(resource, grants, until)).await
     }
@@ -54,7 +54,7 @@ impl Store {
         resource: &ResourceId,
         page: &PageRequest,
     ) -> Result<Page<WaiterView>, LockError> {
-        let _call = self.call();
+        let _call = self.0.calls.token();
         let until = self.until();
         let inspect = self.backend_to_inspect()?;
         read(until, inspect.waiters(resource, page, until)).await
@@ -73,10 +73,10 @@ impl Store {
         listing: &Listing,
         until: Instant,
     ) -> Result<Page<LockView>, LockError> {
-        let _call = self.call();
+        let _call = self.0.calls.token();
         let inspect = self.backend_to_inspect()?;
         let turn = async {
-            let next = self.list_turn().lock().await;
+            let next = self.0.list_turn.lock().await;
             sleep_until(*next).await;
             next
         };
@@ -92,7 +92,7 @@ impl Store {
     fn backend_to_inspect(&self) -> Result<&dyn Inspect, LockError> {
         const PROBLEM: &str = "this store cannot be inspected";
         self.must_have(Feature::Inspection, PROBLEM)?;
-        self.inspect().ok_or(LockError::Unsupported(PROBLEM.into()))
+        self.0.backend.inspect().ok_or(LockError::Unsupported(PROBLEM.into()))
     }
 }
 

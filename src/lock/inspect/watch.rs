@@ -43,11 +43,11 @@ impl Store {
     /// Watches the resources of `scope`. [`LockError::Overloaded`] if 1,000 watch already.
     pub fn watch(&self, scope: Scope) -> Result<Watch, LockError> {
         self.must_have(Feature::Watch, NOT_WATCHABLE)?;
-        let ending = self.ending();
+        let ending = self.0.ending.clone();
         if ending.is_cancelled() {
             return Err(LockError::ShuttingDown);
         }
-        let (running, permit) = self.watches().join(self.backend(), &ending)?;
+        let (running, permit) = self.0.watches.join(self.backend(), &ending)?;
         let subscription = Mirror::subscribe(&running.mirror, scope.clone());
         Ok(Watch {
             position: running.mirror.beginning(subscription.number()),
