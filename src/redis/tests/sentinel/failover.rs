@@ -1,6 +1,6 @@
 //! Failovers of all kinds.
 
-use leasehold_lock::UnlockOf;
+use leasehold_lock::ReleaseOf;
 use leasehold_testkit::proxy::Conduct;
 
 use super::*;
@@ -200,7 +200,7 @@ async fn a_release_across_a_failover_ends_no_later_grant_of_the_same_owner() {
     proxies.iter().for_each(|proxy| proxy.set(Conduct::partition()));
     deployment.first().process.suspend().unwrap();
     let release = UnlockRequest::owner("r".parse().unwrap(), LockId::new("me").unwrap());
-    assert!(matches!(release.of, UnlockOf::Owner(_)));
+    assert!(matches!(release.of, ReleaseOf::Owner(_)));
     let releasing = tokio::spawn({
         let late = late.clone();
         async move { late.unlock(release).await }
