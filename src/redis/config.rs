@@ -216,7 +216,6 @@ fn read_credentials(
 }
 
 /// The certificates of TLS, `Some(None)` without TLS. `None` if a property was refused.
-#[expect(clippy::option_option, reason = "one says that something was refused")]
 fn read_certificates(
     properties: &mut Properties,
     certificate: Option<String>,

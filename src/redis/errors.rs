@@ -39,6 +39,20 @@ fn is_inside(error: &RedisError, text: &str) -> bool {
     error.detail().is_some_and(|detail| detail.contains(text))
 }
 
+/// An answer, or `None` without the permission for the command.
+pub(super) fn allowed<T>(answer: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if is_denied(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether the user lacks the permission, or the server (a proxy) lacks the command.
+pub(super) fn is_denied(error: &RedisError) -> bool {
+    matches!(error.code(), Some("NOPERM" | "ERR"))
+}
+
 pub(super) fn refused(error: &RedisError, lost: bool) -> BackendError {
     let why = describe(error);
     if lost {
@@ -93,5 +107,14 @@ mod tests {
         assert!(is_not_master(&error("ERR @user_script:9: -READONLY You can't write")));
         assert!(is_not_loaded(&error("ERR Function not found")));
         assert!(!is_out_of_memory(&error("ERR unknown command")));
+    }
+
+    #[test]
+    fn a_busy_server_does_not_count_as_a_missing_permission() {
+        let answer = |line| allowed(Err::<(), _>(error(line)));
+        assert!(matches!(answer("NOPERM this user has no permissions"), Ok(None)));
+        for passing in ["BUSY Redis is busy running a script", "LOADING Redis is loading"] {
+            assert!(answer(passing).is_err(), "{passing}");
+        }
     }
 }

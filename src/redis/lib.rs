@@ -1,9 +1,10 @@
 //! Redis: `lock.redis`.
 //!
 //! - `config`: the component's properties.
-//! - `route`, `sentinel`: which server is the master; `refusal`: why a store cannot be opened.
+//! - `route`, `sentinel`: which server is the master; `refusal`, `warnings`: what Init
+//!   says of servers.
 //! - `session`, `link`: one connection, and reconnecting; `owed`, `silence`: one that does not
-//!   answer; `errors`: what errors mean.
+//!   answer; `peer`: the end of a lost one; `errors`: what errors mean.
 //! - `library`: one atomic function for each operation; `keys`, `entry`, `reply`: their keys,
 //!   data and results.
 //! - `notice`: the messages between processes.
@@ -28,6 +29,7 @@ mod library;
 mod link;
 mod notice;
 mod owed;
+mod peer;
 mod refusal;
 mod release;
 mod reply;
@@ -38,12 +40,12 @@ mod silence;
 mod upkeep;
 mod waiters;
 mod waiting;
+mod warnings;
 
 use std::sync::Arc;
 
 use leasehold_lock::{Backend, Context, Kind, OpenError};
-use tokio::time::{Instant, timeout, timeout_at};
-use tracing::warn;
+use tokio::time::{Instant, timeout_at};
 
 use self::{
     refusal::{Server, unresolved_refusal},
@@ -74,7 +76,7 @@ pub const KIND: Kind = Kind {
 async fn open(route: Route, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
     let waiters = Arc::new(Waiters::new());
     let session = connect(&route, &waiters).await?;
-    warn_of_settings(&route, &session).await;
+    warnings::check(&route, &session).await;
     Ok(Arc::new(backend::RedisBackend::new(
         Arc::new(route),
         session,
@@ -92,29 +94,6 @@ async fn connect(route: &Route, waiters: &Arc<Waiters>) -> Result<Session, OpenE
     match opening.await {
         Ok(opened) => opened.map_err(|failure| server.refusal(&failure)),
         Err(_) => Err(server.unreached("Redis did not answer in time")),
-    }
-}
-
-/// Warns of settings of the server that weaken locks.
-async fn warn_of_settings(route: &Route, session: &Session) {
-    let server = session.master.address();
-    if let Ok(true) = timeout(OPEN_TIMEOUT, session.asks_for_no_password()).await {
-        warn!(%server, "redisPassword is set, but the server asks for none: anybody can use it");
-    }
-    if let Ok(Some(policy)) = timeout(OPEN_TIMEOUT, session.eviction_policy()).await {
-        warn!(
-            %server,
-            policy,
-            "Redis may evict locks, which ends them early; set maxmemory-policy to noeviction"
-        );
-    }
-    if route.has_sentinels()
-        && let Ok(true) = timeout(OPEN_TIMEOUT, session.needs_no_replicas()).await
-    {
-        warn!(
-            %server,
-            "a master that is cut off goes on granting locks that the next master does not know;              set min-replicas-to-write to 1 or more"
-        );
     }
 }
 

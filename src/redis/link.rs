@@ -27,9 +27,10 @@ use super::{
     },
     keys::Keys,
     library::{Form, LIBRARY, Verb},
+    peer::Peer,
     reply::Reply,
     route::Route,
-    session::{Failure, Greeted, OPEN_TIMEOUT, Peer, Session},
+    session::{Failure, Greeted, OPEN_TIMEOUT, Session},
     silence::{SUSPICIOUS, outlived},
     waiters::Waiters,
 };

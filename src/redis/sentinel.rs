@@ -6,9 +6,9 @@
 mod ask;
 mod verdict;
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use ::redis::{Client, ConnectionAddr, ConnectionInfo, PushKind, Value};
+use ::redis::{Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, Value};
 use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt as _},
@@ -127,13 +127,16 @@ impl Sentinels {
         false
     }
 
-    /// Records that a Sentinel knows a configuration of this epoch.
-    fn hear_of(&self, epoch: u64) {
-        if let Some((known, heard)) = &mut *self.newest.lock()
-            && epoch == *known
-        {
+    /// Records that a Sentinel knows a configuration of this epoch. Returns whether it is the
+    /// newest that is known.
+    fn hear_of(&self, epoch: u64) -> bool {
+        let mut newest = self.newest.lock();
+        let Some((known, heard)) = &mut *newest else { return false };
+        let is_newest = epoch == *known;
+        if is_newest {
             *heard = Instant::now();
         }
+        is_newest
     }
 
     /// An address that is reached as the Sentinels are, with TLS or without.
@@ -175,18 +178,18 @@ impl Sentinels {
         }
     }
 
-    /// Listens to a Sentinel until its connection is lost. Whenever it says something else than
-    /// before, that is a notice.
+    /// Listens to a Sentinel until its connection is lost. What it publishes is a notice, and so
+    /// is an answer that is not the one before.
     async fn listen(
         &self,
         sentinel: &Client,
         has_answered: &mut bool,
-    ) -> Result<std::convert::Infallible, NoOpinion> {
+    ) -> Result<Infallible, NoOpinion> {
         let lost = CancellationToken::new();
         let published = {
             let (lost, notices) = (lost.clone(), self.notices.clone());
             let master_name = self.master_name.clone();
-            move |push: ::redis::PushInfo| match push.kind {
+            move |push: PushInfo| match push.kind {
                 PushKind::Disconnection => lost.cancel(),
                 PushKind::Message if concerns(&push.data, &master_name) => {
                     notices.send_modify(|notices| *notices += 1);
@@ -205,14 +208,15 @@ impl Sentinels {
         loop {
             let answer = timeout(ANSWER_MAX, ask(&mut connection, &self.master_name)).await;
             let opinion = answer.unwrap_or(Err(NoOpinion::Late))?;
-            self.hear_of(opinion.epoch);
+            let is_known = self.hear_of(opinion.epoch);
             if !std::mem::replace(has_answered, true) {
                 info!(sentinel = name(sentinel), "following a Sentinel");
             }
-            if before.as_ref() != Some(&opinion) {
-                before = Some(opinion);
+            // What it published before it was followed may have been missed.
+            if before.as_ref().map_or(!is_known, |before| *before != opinion) {
                 self.notices.send_modify(|notices| *notices += 1);
             }
+            before = Some(opinion);
             tokio::select! {
                 () = sleep(HEARTBEAT) => {}
                 () = lost.cancelled() => return Err(NoOpinion::Lost),
@@ -255,7 +259,7 @@ mod tests {
         assert!(!sentinels.is_outdated(5));
         sleep(OUTDATED_FOR / 2).await;
         assert!(sentinels.is_outdated(4));
-        sentinels.hear_of(5);
+        assert!(sentinels.hear_of(5) && !sentinels.hear_of(4));
         sleep(OUTDATED_FOR / 2).await;
         assert!(sentinels.is_outdated(4));
         sleep(OUTDATED_FOR / 2).await;

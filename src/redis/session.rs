@@ -13,14 +13,16 @@ use ::redis::{
     AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
     aio::MultiplexedConnection, cmd,
 };
-use tokio::{time::sleep, try_join};
+use tokio::try_join;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::{
+    errors::{allowed, is_denied},
     library::{Form, LIBRARY},
     notice::Notice,
     owed::Owed,
+    peer::{Peer, fence, identify},
     route::Master,
     sentinel::Unresolved,
     waiters::{NOBODYS_CHANNEL, Waiters},
@@ -30,29 +32,6 @@ use super::{
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
 /// How many requests may be queued for the socket before their senders are delayed.
 const REQUESTS_AHEAD: usize = 1024;
-/// How long to wait before a new connection is used if the old one could not be ended. By
-/// then the requests in its buffers have been executed or lost on almost any network.
-const UNFENCED_REST: Duration = Duration::from_secs(1);
-
-/// Identifies a connection on its server, so that another connection can end it.
-#[derive(Clone, Debug)]
-pub(super) struct Peer {
-    /// The ID of the server's process; `None` without the permission to read it.
-    run_id: Option<String>,
-    /// The connection's ID and address; `None` without the permission to read them.
-    client: Option<(String, String)>,
-}
-
-impl Peer {
-    /// Whether both may be connections to the same server.
-    pub(super) fn may_share_server(&self, other: &Self) -> bool {
-        match (&self.run_id, &other.run_id) {
-            (Some(one), Some(another)) => one == another,
-            _ => true,
-        }
-    }
-}
-
 /// Why a server that answers cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unfit {
@@ -219,36 +198,6 @@ impl Session {
         self.is_outdated.load(Ordering::Relaxed)
     }
 
-    /// Whether a password is configured that the server does not ask for. A server accepts
-    /// any password for a default user without one.
-    pub(super) async fn asks_for_no_password(&self) -> bool {
-        let settings = self.master.client.get_connection_info().redis_settings();
-        let (None, Some(password)) = (settings.username(), settings.password()) else {
-            return false;
-        };
-        let again = cmd("AUTH").arg(password).exec_async(&mut self.connection()).await;
-        again.is_err_and(|error| error.to_string().contains("without any password"))
-    }
-
-    /// The server's policy of evicting keys, if it is known and may evict locks.
-    pub(super) async fn eviction_policy(&self) -> Option<String> {
-        let mut info = cmd("INFO");
-        info.arg("memory");
-        let info = info.query_async::<String>(&mut self.connection()).await.ok()?;
-        info_field(&info, "maxmemory_policy").filter(|policy| policy != "noeviction")
-    }
-
-    /// Whether the master goes on granting while it is cut off from its replicas.
-    pub(super) async fn needs_no_replicas(&self) -> bool {
-        let mut info = cmd("INFO");
-        info.arg("replication");
-        let Ok(info) = info.query_async::<String>(&mut self.connection()).await else {
-            return false;
-        };
-        // The field is there only if replicas are needed.
-        info_field(&info, "min_slaves_good_slaves").is_none()
-    }
-
     /// Checks that the server is still a master. Returns whether other clients receive the
     /// messages to processes. A library that could not be loaded is loaded again.
     pub(super) async fn check(&self) -> Result<bool, Failure> {
@@ -354,81 +303,6 @@ fn unfit(hello: &HashMap<String, Value>) -> Option<Unfit> {
     }
 }
 
-/// Ends the earlier connections to this server. Requests to other servers cannot reach it,
-/// so connections to those are left alone.
-async fn fence(
-    connection: &mut MultiplexedConnection,
-    here: &Peer,
-    before: &[Peer],
-) -> Result<(), RedisError> {
-    let mut all_ended = true;
-    for peer in before.iter().filter(|peer| peer.may_share_server(here)) {
-        all_ended &= end(connection, peer).await?;
-    }
-    if !all_ended {
-        sleep(UNFENCED_REST).await;
-    }
-    Ok(())
-}
-
-/// Ends one connection; `false` without the permission to do so.
-async fn end(connection: &mut MultiplexedConnection, peer: &Peer) -> Result<bool, RedisError> {
-    let Some((id, address)) = &peer.client else { return Ok(false) };
-    let mut kill = cmd("CLIENT");
-    kill.arg("KILL").arg("ID").arg(id).arg("ADDR").arg(address);
-    match kill.query_async::<i64>(connection).await {
-        Ok(_) => Ok(true),
-        Err(error) if is_denied(&error) => {
-            warn!(
-                code = error.code(),
-                "the lost connection could not be ended; allow the user +client|kill"
-            );
-            Ok(false)
-        }
-        // The server may be busy. It is unknown whether the earlier connection still exists.
-        Err(error) => Err(error),
-    }
-}
-
-/// Without the permissions, a later connection has less to identify this one by.
-async fn identify(connection: &MultiplexedConnection) -> Result<Peer, RedisError> {
-    let ask = |command: &'static str, about: &'static str| {
-        let mut connection = connection.clone();
-        async move { allowed(cmd(command).arg(about).query_async::<String>(&mut connection).await) }
-    };
-    let (server, client) = try_join!(ask("INFO", "server"), ask("CLIENT", "INFO"))?;
-    let run_id = server.and_then(|info| info_field(&info, "run_id"));
-    let client = client.and_then(|info| {
-        let field = |name: &str| {
-            info.split_whitespace()
-                .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
-                .map(str::to_owned)
-        };
-        Some((field("id")?, field("addr")?))
-    });
-    Ok(Peer { run_id, client })
-}
-
-/// A field of the answer to `INFO`.
-fn info_field(info: &str, name: &str) -> Option<String> {
-    info.lines()
-        .find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim().to_owned()))
-}
-
-/// An answer, or `None` without the permission for the command.
-fn allowed<T>(answer: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
-    match answer {
-        Ok(answer) => Ok(Some(answer)),
-        Err(error) if is_denied(&error) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-/// Whether the user lacks the permission, or the server (a proxy) lacks the command.
-fn is_denied(error: &RedisError) -> bool {
-    matches!(error.code(), Some("NOPERM" | "ERR"))
-}
-
 pub(crate) fn heard(waiters: &Waiters, data: &[Value]) {
     let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
     if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
@@ -438,25 +312,11 @@ pub(crate) fn heard(waiters: &Waiters, data: &[Value]) {
 
 #[cfg(test)]
 mod tests {
-    use ::redis::parse_redis_value;
-
     use super::*;
-
-    fn peer(run_id: Option<&str>) -> Peer {
-        Peer { run_id: run_id.map(str::to_owned), client: None }
-    }
 
     fn hello(fields: &[(&str, &str)]) -> HashMap<String, Value> {
         let text = |text: &str| Value::BulkString(text.into());
         fields.iter().map(|(name, value)| ((*name).to_owned(), text(value))).collect()
-    }
-
-    #[test]
-    fn connections_to_another_server_are_not_ended_here() {
-        let here = peer(Some("a"));
-        assert!(peer(Some("a")).may_share_server(&here));
-        assert!(!peer(Some("b")).may_share_server(&here));
-        assert!(peer(None).may_share_server(&here), "who knows");
     }
 
     #[test]
@@ -468,17 +328,5 @@ mod tests {
         let cluster = hello(&[("mode", "cluster"), ("role", "master")]);
         assert_eq!(unfit(&cluster), Some(Unfit::Cluster));
         assert_eq!(unfit(&hello(&[("mode", "sentinel")])), Some(Unfit::Sentinel));
-    }
-
-    #[test]
-    fn a_busy_server_does_not_count_as_a_missing_permission() {
-        let answer = |line: &str| {
-            let value = parse_redis_value(format!("-{line}\r\n").as_bytes()).unwrap();
-            allowed(value.extract_error().map(drop))
-        };
-        assert!(matches!(answer("NOPERM this user has no permissions"), Ok(None)));
-        for passing in ["BUSY Redis is busy running a script", "LOADING Redis is loading"] {
-            assert!(answer(passing).is_err(), "{passing}");
-        }
     }
 }

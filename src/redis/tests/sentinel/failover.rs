@@ -178,7 +178,7 @@ async fn calls_recover_within_two_seconds_of_the_promotion() {
     })
     .await;
     let took = recovered.saturating_duration_since(soon(promoted).await.unwrap());
-    println!("recovered {took:?} after the promotion");
+    eprintln!("recovered {took:?} after the promotion");
     assert!(took < SECOND * 2, "{took:?}");
 }
 
