@@ -216,3 +216,29 @@ async fn a_release_across_a_failover_ends_no_later_grant_of_the_same_owner() {
     assert_eq!(ask::<String>(&mut new.connect(), &["GET", "r"]), "me");
     store.renew(renewal(&next, "r", MINUTE)).await.unwrap();
 }
+
+#[tokio::test]
+#[ignore = "long"]
+async fn locks_go_on_while_no_sentinel_answers() {
+    let mut deployment = Deployment::start();
+    let store = deployment.open_with(&[("operationTimeout", "1s")]).await;
+    for sentinel in &mut deployment.sentinels.all {
+        sentinel.process.kill();
+    }
+    let held = take(&store, "r", MINUTE).await;
+    // Longer than a heartbeat.
+    tokio::time::sleep(SECOND * 6).await;
+    store.renew(renewal(&held, "r", MINUTE)).await.unwrap();
+    // Nobody says that the server is the master still, so it is not connected to again.
+    let _: i64 =
+        ask(&mut deployment.servers[0].connect(), &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    let is_named = |pinged: Result<(), LockError>| match pinged {
+        Err(LockError::StoreUnavailable(why)) => why.contains("no Sentinel answered"),
+        _ => false,
+    };
+    soon(async { while !is_named(store.ping().await) {} }).await;
+    for sentinel in &mut deployment.sentinels.all {
+        sentinel.process.start().unwrap();
+    }
+    soon(async { while store.renew(renewal(&held, "r", MINUTE)).await.is_err() {} }).await;
+}
