@@ -16,13 +16,14 @@ use tokio_util::{
 };
 
 use super::{
-    core::{Core, FIRST_LOOK, out_of_memory, unexpected},
+    core::{Core, out_of_memory, unexpected},
     entry,
     library::Verb,
     link::Link,
     reply::{Look, Reply},
     route::Route,
     session::Session,
+    times::TIMES,
     waiters::Waiters,
 };
 
@@ -94,7 +95,7 @@ impl Backend for RedisBackend {
                 if let Some(look) = look {
                     let left = match look {
                         Look::Now => Duration::ZERO,
-                        Look::Soon => FIRST_LOOK,
+                        Look::Soon => TIMES.answer,
                     };
                     self.core.waiters.guard(&attempt.resource, left);
                 }

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::Arc,
+    sync::{Arc, atomic::AtomicU64},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::Instant};
 use tracing::debug;
 
 use super::{
-    library::Verb,
+    library::{Unheard, Verb},
     link::{Answer, Link},
     reply::Reply,
     route::Route,
@@ -44,6 +44,8 @@ pub(super) struct Core {
     /// behind them.
     pub(super) withdrawals: Semaphore,
     pub(super) entries: Semaphore,
+    /// How many waiters have entered again at the end since that was logged.
+    pub(super) places_lost: AtomicU64,
     /// When a full queue was last searched for dead waiters.
     pub(super) searched: Mutex<HashMap<ResourceId, Instant>>,
 }
@@ -64,6 +66,7 @@ impl Core {
             left: Mutex::default(),
             withdrawals: Semaphore::new(BACKGROUND_MAX),
             entries: Semaphore::new(BACKGROUND_MAX),
+            places_lost: AtomicU64::new(0),
             searched: Mutex::default(),
         }
     }
@@ -75,7 +78,7 @@ impl Core {
             .arg(attempt.ttl.as_ms())
             .arg(attempt.id.to_string())
             .arg(terms);
-        self.handover_arguments(request);
+        request.arg(self.caller());
     }
 
     /// Calls a verb that acquires.
@@ -92,11 +95,13 @@ impl Core {
         self.link.run(verb, &attempt.resource, arguments, until).await
     }
 
-    /// Adds the arguments for a hand-over.
-    pub(super) fn handover_arguments(&self, request: &mut Cmd) {
+    /// What the verbs know of their caller: see `queue.how`.
+    pub(super) fn caller(&self) -> String {
+        // After a failover processes that live may not be subscribed yet.
         let unheard =
-            if self.route.has_sentinels() { 2 } else { u8::from(self.link.is_monitored()) };
-        request.arg(unheard).arg(self.settings.holders_per_resource_max);
+            if self.route.has_sentinels() { Unheard::InDoubt } else { self.link.unheard() };
+        let (process, letter) = (self.waiters.process(), char::from(unheard.letter()));
+        format!("{process}{letter}{}", self.settings.holders_per_resource_max)
     }
 
     pub(super) fn conclude(

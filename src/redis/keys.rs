@@ -50,9 +50,9 @@ impl Keys<'_> {
     /// Adds their number and their names to a call.
     pub(super) fn add_to(self, call: &mut Cmd) {
         match self {
-            Self::Exclusive(resource) => add(call.arg(4), resource, false),
+            Self::Exclusive(resource) => add(call.arg(5), resource, false),
             Self::All(resources) => {
-                call.arg(8 * resources.len());
+                call.arg(9 * resources.len());
                 for resource in resources {
                     add(call, resource, true);
                 }
@@ -77,6 +77,7 @@ fn add(call: &mut Cmd, resource: &ResourceId, with_readers: bool) {
     of_kind(call, "h");
     // One counter a slot.
     call.arg(format!("\x01c{{{tag}}}"));
+    of_kind(call, "a");
     if with_readers {
         for kind in ["r", "e", "t", "p"] {
             of_kind(call, kind);
@@ -162,6 +163,7 @@ mod tests {
                 "a}b",
                 "\x01h{4w2}a}b",
                 "\x01c{4w2}",
+                "\x01a{4w2}a}b",
                 "\x01r{4w2}a}b",
                 "\x01e{4w2}a}b",
                 "\x01t{4w2}a}b",

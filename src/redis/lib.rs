@@ -8,7 +8,8 @@
 //! - `library`: one atomic function for each operation; `keys`, `entry`, `reply`: their keys,
 //!   data and results.
 //! - `notice`: the messages between processes.
-//! - `waiters`: the waiters of this process, and when to look at their resources.
+//! - `waiters`: the waiters of this process, and when to look at their resources; `times`: how long
+//!   things take.
 //! - `backend`: the implementation of the trait; `core`: the shared state; `release`: the end
 //!   of grants; `waiting`: one wait; `upkeep`: background tasks.
 //! - `inspect`: lists and watches of locks.
@@ -37,6 +38,7 @@ mod route;
 mod sentinel;
 mod session;
 mod silence;
+mod times;
 mod upkeep;
 mod waiters;
 mod waiting;

@@ -9,31 +9,43 @@ use std::{fmt::Write as _, sync::LazyLock, time::Duration};
 
 use ::redis::{Cmd, Script, cmd};
 
-use super::keys::Keys;
+use super::{keys::Keys, times::TIMES};
 
-/// How long a waiter has to confirm a hand-over. A dead waiter delays the next by at most
-/// this.
-pub(super) const PROVISIONAL: Duration = Duration::from_secs(2);
-/// How long a hand-over that was not confirmed remains visible.
-const LAPSED: Duration = Duration::from_secs(2);
-/// The longest time between two looks of a process at a resource that it waits for.
-pub(super) const LOOK_MAX: Duration = Duration::from_secs(2);
-/// How often to look at a resource that is locked without leasehold.
-pub(super) const FOREIGN: Duration = Duration::from_millis(900);
 /// How long a queue exists after the last look at it. A process that waits for 100,000
 /// resources needs half an hour to look at all of them if a round trip takes a second.
 const QUEUE: Duration = Duration::from_secs(60 * 60);
+/// How long a question exists.
+const ASKED: Duration = Duration::from_secs(60 * 60);
 /// How many places a function checks at most, so that it does not block the server for long.
 const CHUNK: usize = 512;
 /// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
 /// how many expired shared grants a function removes at most.
 const BATCH: usize = 64;
-/// How long a process that has proved that it does not stand still is not asked again on
-/// behalf of callers that do not wait behind it.
-const QUIET: Duration = Duration::from_secs(5);
 /// How much longer than the last shared grant the keys of shared grants are kept when their
 /// expiry is moved.
 const KEPT: Duration = Duration::from_secs(10);
+
+/// What a notice means that reached nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unheard {
+    /// Its process has gone.
+    Gone,
+    /// The same, but a notice also reaches clients that subscribe by a pattern.
+    Monitored,
+    /// Its process may have gone.
+    InDoubt,
+}
+
+impl Unheard {
+    /// Its letter in the library.
+    pub(super) fn letter(self) -> u8 {
+        match self {
+            Self::Gone => b'g',
+            Self::Monitored => b'm',
+            Self::InDoubt => b'd',
+        }
+    }
+}
 
 /// What a refused try must do: look at the resource at once, or soon.
 pub(super) const LOOK_NOW: u8 = 1;
@@ -43,9 +55,10 @@ pub(super) const LOOK_SOON: u8 = 2;
 pub(crate) const VERSION: u8 = 1;
 
 /// In this order, each can use those before it.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     include_str!("library/format.lua"),
     include_str!("library/grant.lua"),
+    include_str!("library/question.lua"),
     include_str!("library/queue.lua"),
     include_str!("library/readers.lua"),
     include_str!("library/readers_turns.lua"),
@@ -82,7 +95,7 @@ pub(crate) enum Verb {
     Target,
     /// Hands over an expired resource, and checks a place in the queue.
     Look,
-    /// Removes the places of dead processes.
+    /// Removes the places of dead processes from a full queue.
     Sweep,
     /// Reads resources.
     Inspect,
@@ -179,28 +192,32 @@ impl Library {
 /// The constants that Rust and Lua share.
 fn constants() -> String {
     let mut lines = String::from(
-        "local QUEUE, RESOURCE, RECORD, COUNTER, READERS, ENDS, TOKENS, CALLED = \
-         1, 2, 3, 4, 5, 6, 7, 8\n\
+        "local QUEUE, RESOURCE, RECORD, COUNTER, ASKED, READERS, ENDS, TOKENS, CALLED = \
+         1, 2, 3, 4, 5, 6, 7, 8, 9\n\
          local FREE, HANDED, MORE, WIDER = 0, 1, 2, 3\n",
     );
     for (name, value) in [
-        ("PROVISIONAL_MS", PROVISIONAL.as_millis()),
-        ("LAPSED_MS", LAPSED.as_millis()),
-        ("UNKNOWN_MS", LOOK_MAX.as_millis()),
-        ("FOREIGN_MS", FOREIGN.as_millis()),
-        ("QUIET_MS", QUIET.as_millis()),
+        ("PROVISIONAL_MS", TIMES.provisional.as_millis()),
+        ("LAPSED_MS", TIMES.lapsed.as_millis()),
+        ("UNKNOWN_MS", TIMES.look_max.as_millis()),
+        ("FOREIGN_MS", TIMES.foreign.as_millis()),
+        ("ANSWER_MS", TIMES.answer.as_millis()),
+        ("PAUSE_MS", TIMES.pause.as_millis()),
+        ("ASKED_MS", ASKED.as_millis()),
         ("KEPT_MS", KEPT.as_millis()),
         ("CHUNK", CHUNK as u128),
         ("BATCH", BATCH as u128),
         ("LOOK_NOW", LOOK_NOW.into()),
         ("LOOK_SOON", LOOK_SOON.into()),
         ("EXCLUSIVE", u128::from(b'x')),
+        ("MONITORED", Unheard::Monitored.letter().into()),
+        ("IN_DOUBT", Unheard::InDoubt.letter().into()),
     ] {
         let _ = writeln!(lines, "local {name} = {value}");
     }
     // Those that are given to commands: see grant.lua.
     for (name, value) in [
-        ("CALLED_MS", (PROVISIONAL + LAPSED).as_millis()),
+        ("CALLED_MS", (TIMES.provisional + TIMES.lapsed).as_millis()),
         ("QUEUE_MS", QUEUE.as_millis()),
         ("VERSION", VERSION.into()),
     ] {

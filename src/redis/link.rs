@@ -26,12 +26,13 @@ use super::{
         is_out_of_memory, is_temporary, refused,
     },
     keys::Keys,
-    library::{Form, LIBRARY, Verb},
+    library::{Form, LIBRARY, Unheard, Verb},
     peer::Peer,
     reply::Reply,
     route::Route,
     session::{Failure, Greeted, OPEN_TIMEOUT, Session},
     silence::{SUSPICIOUS, outlived},
+    times::TIMES,
     waiters::Waiters,
 };
 
@@ -106,10 +107,19 @@ impl Link {
         self.sessions.subscribe()
     }
 
-    /// Whether other clients receive the messages to processes, because they subscribe to a
-    /// pattern. This is checked when a connection is opened, and each [`HEARTBEAT`].
-    pub(super) fn is_monitored(&self) -> bool {
-        self.is_monitored.load(Ordering::Relaxed)
+    /// What a notice means that reached nobody, on a server whose clients stay with it. Whether other clients receive the messages to
+    /// processes, because they subscribe to a pattern, is checked when a connection is opened, and
+    /// each [`HEARTBEAT`].
+    pub(super) fn unheard(&self) -> Unheard {
+        let session = self.sessions.borrow();
+        let is_new = session.as_ref().is_none_or(|s| s.opened.elapsed() < TIMES.reunion);
+        if is_new {
+            Unheard::InDoubt
+        } else if self.is_monitored.load(Ordering::Relaxed) {
+            Unheard::Monitored
+        } else {
+            Unheard::Gone
+        }
     }
 
     /// Calls a verb for a resource until it is answered or `until` has passed. `arguments` adds

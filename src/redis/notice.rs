@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! call:ATTEMPT:RESOURCE   the attempt's turn has come
-//! skip::RESOURCE          all places of the process in this queue were dropped
-//! look::RESOURCE          the process must prove that it looks at this resource
+//! skip::RESOURCE          places of the process in this queue were dropped
+//! look::RESOURCE          the process must answer whether it is alive, by a look
 //! ```
 
 /// One message.
@@ -11,10 +11,9 @@
 pub(super) enum Notice<'a> {
     /// A resource was handed over to an attempt, which must confirm it.
     Call { attempt: &'a str, resource: &'a str },
-    /// The process did not confirm a hand-over in time and lost its places.
+    /// The process was silent for too long, and lost places.
     Skip { resource: &'a str },
-    /// The first waiter keeps others out, and its process must look to prove that it does not
-    /// stand still.
+    /// Somebody doubts that the process is alive.
     Look { resource: &'a str },
 }
 

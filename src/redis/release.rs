@@ -11,8 +11,9 @@ use tokio::time::{Instant, timeout_at};
 use super::{
     core::{Core, unexpected},
     entry,
-    library::{PROVISIONAL, Verb},
+    library::Verb,
     reply::Reply,
+    times::TIMES,
     waiters::Stray,
 };
 
@@ -30,8 +31,8 @@ impl Core {
             request
                 .arg(attempt.id.to_string())
                 .arg(entry::place(self.waiters.process(), attempt))
-                .arg(0);
-            self.handover_arguments(request);
+                .arg(0)
+                .arg(self.caller());
         };
         self.run_withdrawal(&attempt.resource, arguments, until).await
     }
@@ -41,8 +42,7 @@ impl Core {
     pub(super) async fn pass_on(&self, stray: &Stray) -> Result<(), BackendError> {
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut Cmd, _| {
-            request.arg(&stray.attempt).arg("").arg(1);
-            self.handover_arguments(request);
+            request.arg(&stray.attempt).arg("").arg(1).arg(self.caller());
         };
         self.run_withdrawal(&stray.resource, arguments, until).await
     }
@@ -192,8 +192,7 @@ impl Core {
         until: Instant,
     ) -> Result<(bool, Reply), BackendError> {
         let arguments = |request: &mut Cmd, _| {
-            request.arg(ending.lock_id).arg(ending.aim).arg(ending.attempt);
-            self.handover_arguments(request);
+            request.arg(ending.lock_id).arg(ending.aim).arg(ending.attempt).arg(self.caller());
         };
         let mut has_ended = false;
         loop {
@@ -216,7 +215,7 @@ impl Core {
     pub(super) fn handed_over(&self, resource: &ResourceId, handed: i64) {
         match handed {
             0 => {}
-            1 => self.waiters.guard(resource, PROVISIONAL),
+            1 => self.waiters.guard(resource, TIMES.provisional),
             _ => self.waiters.guard(resource, Duration::ZERO),
         }
     }

@@ -23,8 +23,9 @@ pub(crate) enum Reply {
     Taken,
     /// The resource has as many shared grants as it may have.
     Many,
-    /// The attempt waits. Says how long the current grant lasts, if that is known.
-    Queued { left_ms: i64 },
+    /// The attempt waits. Says how long the current grant lasts, if that is known, and whether it
+    /// had its place already.
+    Queued { left_ms: i64, was_queued: bool },
     /// The resource's queue is full.
     Full,
     /// The hand-over does not exist any more, or the attempt that the server has no memory for
@@ -125,7 +126,10 @@ impl Reply {
             }
             "taken" => Self::Taken,
             "many" => Self::Many,
-            "queued" => Self::Queued { left_ms: number(second)? },
+            "queued" => Self::Queued {
+                left_ms: number(second)?,
+                was_queued: number(parts.next())? == 1,
+            },
             "full" => Self::Full,
             "gone" => Self::Gone,
             "ok" => Self::Done { handed: number(second)? },
@@ -208,6 +212,7 @@ mod tests {
             Value::Array(vec![text("found"), text("7"), text("lock ID"), Value::Int(0)]),
             Value::Array(vec![text("differs"), text("colour")]),
             Value::Array(vec![text("queued"), text("soon")]),
+            Value::Array(vec![text("queued"), Value::Int(1)]),
             Value::Array(vec![text("?")]),
         ] {
             assert!(matches!(Reply::read(odd), Err(BackendError::Unknown(_))));

@@ -13,7 +13,7 @@ use ::redis::{
     AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
     aio::MultiplexedConnection, cmd,
 };
-use tokio::try_join;
+use tokio::{time::Instant, try_join};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -136,6 +136,8 @@ pub(super) struct Session {
     pub(super) owed: Owed,
     /// The number of this connection in its backend, from 1; 0 for one that only watches.
     pub(super) number: u64,
+    /// When it was opened.
+    pub(super) opened: Instant,
     /// Whether, when it was opened, other clients received the messages to processes, such as
     /// clients that subscribe to the pattern `*`.
     pub(super) is_monitored: bool,
@@ -180,6 +182,7 @@ impl Session {
             is_outdated: AtomicBool::new(false),
             owed: Owed::default(),
             number,
+            opened: Instant::now(),
             is_monitored,
             runs_script,
             peer,

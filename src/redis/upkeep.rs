@@ -1,7 +1,11 @@
 //! Background tasks: looks at the resources that are waited for, and the removal of places
 //! without a waiter.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use ::redis::Value;
 use futures_util::{
@@ -11,12 +15,13 @@ use futures_util::{
 use leasehold_lock::{Attempt, BackendError, ResourceId, WaiterSlot};
 use parking_lot::MutexGuard;
 use tokio::time::{Instant, MissedTickBehavior, interval};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::{
     core::{Core, FIRST_LOOK},
     library::Verb,
     link::Sessions,
+    times::TIMES,
 };
 
 /// How many looks are under way at the same time.
@@ -35,21 +40,18 @@ const SEARCHES_MAX: usize = 100;
 pub(crate) struct Seen {
     /// In how many milliseconds to look again; negative for never.
     again_ms: i64,
-    /// Whether the resource was handed over, now or earlier, and is not confirmed yet.
+    /// Whether others may depend on that look: the resource is handed over and not confirmed, or
+    /// a question is not answered.
     handed: bool,
     /// Whether the oldest waiter has no place in the queue.
     lost: bool,
     /// The attempts of this process to which the resource was handed over, with spaces between
     /// them.
     called: String,
-    /// The process that did not confirm a hand-over in time, or does not look.
-    lapsed: String,
-    /// An upper bound of the tickets of its places.
-    last: String,
 }
 
 impl Seen {
-    /// Reads the result of the function; the last parts may be absent.
+    /// Reads the result of the function; the last part may be absent.
     pub(crate) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let mut parts = parts.into_iter();
@@ -58,11 +60,8 @@ impl Seen {
             _ => None,
         };
         let (again_ms, handed, lost) = (number()?, number()? == 1, number()? == 1);
-        let mut text = || match parts.next() {
-            None => Some(String::new()),
-            Some(value) => ::redis::from_redis_value(value).ok(),
-        };
-        Some(Self { again_ms, handed, lost, called: text()?, lapsed: text()?, last: text()? })
+        let called = parts.next().map(::redis::from_redis_value).transpose().ok()?;
+        Some(Self { again_ms, handed, lost, called: called.unwrap_or_default() })
     }
 }
 
@@ -97,9 +96,6 @@ impl Core {
             for attempt in seen.called.split_whitespace() {
                 self.waiters.call(attempt, resource.as_str());
             }
-            if !seen.lapsed.is_empty() {
-                self.sweep(resource, &seen.lapsed, &seen.last).await;
-            }
             match u64::try_from(seen.again_ms) {
                 // A chunk of dead waiters was dropped, and there are more.
                 Ok(0) if seen.called.is_empty() && !seen.handed => {}
@@ -127,8 +123,7 @@ impl Core {
         let oldest = self.waiters.oldest(resource).unwrap_or_default();
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut ::redis::Cmd, _| {
-            request.arg(self.waiters.process()).arg(&oldest.place).arg(&oldest.attempt);
-            self.handover_arguments(request);
+            request.arg(&oldest.place).arg(&oldest.attempt).arg(self.caller());
         };
         let answer = self.link.run(Verb::Look, resource, arguments, until).await?;
         let seen = Seen::read(answer.value)
@@ -144,47 +139,30 @@ impl Core {
         Ok(seen)
     }
 
-    /// Removes all places of a process up to the ticket `last`. The process is notified, in
-    /// case it is alive.
-    async fn sweep(&self, resource: &ResourceId, process: &str, last: &str) {
-        let mut after = "-inf".to_owned();
-        while let Some((_, next)) = self.sweep_chunk(resource, process, &after, last).await {
-            if next.is_empty() {
-                return;
-            }
-            after = next;
-        }
-    }
-
-    /// Removes the places of processes that do not listen from a full queue. Returns
-    /// whether there were any.
+    /// Removes places of dead processes from a full queue. Returns whether there were any. If not,
+    /// the others have been asked, and a look removes those who do not answer.
     pub(super) async fn drop_dead(&self, resource: &ResourceId) -> bool {
         if !self.may_search(resource) {
             return false;
         }
         let mut after = "-inf".to_owned();
-        while let Some((dropped, next)) = self.sweep_chunk(resource, "", &after, "+inf").await {
+        while let Some((dropped, next)) = self.sweep(resource, &after).await {
             if dropped > 0 {
                 return true;
             }
             if next.is_empty() {
-                return false;
+                break;
             }
             after = next;
         }
+        self.waiters.guard(resource, TIMES.answer);
         false
     }
 
-    async fn sweep_chunk(
-        &self,
-        resource: &ResourceId,
-        process: &str,
-        after: &str,
-        last: &str,
-    ) -> Option<(u64, String)> {
+    async fn sweep(&self, resource: &ResourceId, after: &str) -> Option<(u64, String)> {
         let until = Instant::now() + self.settings.operation_timeout;
         let arguments = |request: &mut ::redis::Cmd, _| {
-            request.arg(process).arg(after).arg(last);
+            request.arg(after).arg(self.caller());
         };
         let answer = self.link.run(Verb::Sweep, resource, arguments, until).await.ok()?;
         ::redis::from_redis_value(answer.value).ok()
@@ -210,7 +188,10 @@ impl Core {
         loop {
             tokio::select! {
                 () = self.waiters.strayed() => self.pass_strays_on().await,
-                _ = retries.tick() => self.leave_places().await,
+                _ = retries.tick() => {
+                    self.log_lost_places();
+                    self.leave_places().await;
+                }
                 connected = next_session(&mut sessions) => {
                     if !connected {
                         return;
@@ -218,6 +199,13 @@ impl Core {
                     self.leave_places().await;
                 }
             }
+        }
+    }
+
+    fn log_lost_places(&self) {
+        let waiters = self.places_lost.swap(0, Ordering::Relaxed);
+        if waiters > 0 {
+            warn!(waiters, "waiters had lost their places, and queue again at the end");
         }
     }
 

@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
 
-use super::{entry, library::LOOK_MAX, notice::Notice};
+use super::{entry, notice::Notice, times::TIMES};
 
 /// The prefix of the names of processes' channels.
 const CHANNEL: &str = "\x01n";
@@ -28,7 +28,7 @@ const STRAYS_MAX: usize = 10_000;
 /// Random delay of looks, so that processes do not look at the same time.
 const JITTER_MS: u128 = 40;
 /// The average time between two regular looks is at least this. With more than 4,000
-/// resources, each is looked at less often than each [`LOOK_MAX`].
+/// resources, each is looked at less often than each `look_max`.
 const LOOK_SPACING: Duration = Duration::from_micros(500);
 
 /// The waiters of one backend in this process.
@@ -256,7 +256,8 @@ impl Waiters {
         let mut guard = self.inner();
         let inner = &mut *guard;
         let watched = u32::try_from(inner.resources.len()).unwrap_or(u32::MAX);
-        let at = Instant::now() + left.min(LOOK_MAX.max(LOOK_SPACING * watched)) + jitter();
+        let at =
+            Instant::now() + left.min(TIMES.look_max.max(LOOK_SPACING * watched)) + jitter();
         let full = inner.resources.len() >= inner.registered.len() + GUARDED_MAX;
         if full && !inner.resources.contains_key(resource) {
             return;

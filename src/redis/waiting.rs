@@ -1,6 +1,9 @@
 //! A wait, from entering the queue to the grant.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use ::redis::Cmd;
 use leasehold_lock::{Attempt, BackendError, Grant, Mode, WaiterSlot};
@@ -135,14 +138,16 @@ impl Core {
         let arguments = |request: &mut Cmd, again: bool| {
             self.acquire_arguments(request, attempt, &terms);
             request
-                .arg(self.waiters.process())
                 .arg(if again || entered { "1" } else { first })
                 .arg(self.settings.waiters_per_resource_max);
         };
         let until = Instant::now() + self.outage_max();
         let answer = self.acquire(Verb::Enter, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {
-            Reply::Queued { left_ms } => {
+            Reply::Queued { left_ms, was_queued } => {
+                if entered && !was_queued {
+                    self.places_lost.fetch_add(1, Ordering::Relaxed);
+                }
                 waiter.note_queued();
                 let left = u64::try_from(left_ms).map_or(FIRST_LOOK, Duration::from_millis);
                 let soon = if waiter.first || entered { left.min(FIRST_LOOK) } else { left };
@@ -160,7 +165,6 @@ impl Core {
         let terms = entry::terms(attempt);
         let arguments = |request: &mut Cmd, _| {
             self.acquire_arguments(request, attempt, &terms);
-            request.arg(self.waiters.process());
         };
         let until = Instant::now() + self.outage_max();
         let answer = self.acquire(Verb::Confirm, attempt, arguments, until).await?;

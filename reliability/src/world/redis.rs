@@ -161,8 +161,8 @@ impl RedisServer {
     }
 
     /// The keys that should not exist: all keys that belong to no running
-    /// process, except token counters, and waiters of processes that have gone,
-    /// which end with their queue's expiry.
+    /// process, except token counters, questions, and waiters of processes that have
+    /// gone, which end with their queue's expiry.
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
         let mut connection = self.connect().await?;
         let channels: Vec<Vec<u8>> =
@@ -174,7 +174,7 @@ impl RedisServer {
                 continue;
             }
             let ttl_ms: i64 = cmd("PTTL").arg(&key).query_async(&mut connection).await?;
-            if ttl_ms == -2 {
+            if ttl_ms == -2 || key.starts_with(b"\x01a") && ttl_ms > 0 {
                 continue;
             }
             if key.starts_with(b"\x01q") && ttl_ms > 0 {

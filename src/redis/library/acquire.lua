@@ -1,13 +1,14 @@
 -- The verbs that acquire. Their arguments begin with
 --
---   lock_id, ttl_ms, attempt, terms, is_monitored, holders_max
+--   lock_id, ttl_ms, attempt, terms, caller (see queue.how)
 --
 -- They answer
 --
 --   'made', token, lock ID, handed      the attempt has a grant; `made` alone is the bare token
 --   'found', token, lock ID, handed, id it has the grant of an earlier request
 --   'held', look, holder, id, mode, token   another holds it; see LOOK_NOW and LOOK_SOON
---   'queued', left_ms                   it waits; how long the grant lasts, as far as known
+--   'queued', left_ms, was_queued       it waits; how long the grant lasts, as far as known; 1 if
+--                                       it had a place already
 --   'differs', field; 'taken'; 'many'; 'full'; 'gone'; 'shared'
 --
 -- `shared` asks for the same call with the keys of shared grants.
@@ -18,16 +19,23 @@ local function refuse_held(holder)
   return { 'held', 0, holder.holder, holder.id, holder.mode, holder.token }
 end
 
--- The place of the attempt, for verbs whose seventh argument is the process.
+-- The place of the attempt.
 local function own_place(args)
-  return args[7] .. ':' .. args[3] .. ':' .. args[4]
+  return string.sub(args[5], 1, 32) .. ':' .. args[3] .. ':' .. args[4]
+end
+
+-- Hands a free resource over to the first waiter that is alive. That nobody has done so before is a
+-- doubt.
+local function hand_over_in_doubt(keys, how)
+  questions.answer(keys, how.process)
+  return questions.check(keys, how, true) == 0 and MORE or queue.hand_over(keys, how)
 end
 
 -- Goes on with a try that has set the key of a free resource.
 local function grant_or_hand_over(keys, args, time, ends_ms)
   if redis.call('EXISTS', keys[QUEUE]) == 1 then
-    -- The first waiter whose process listens gets it; if all of them are dead, the caller.
-    local handed = queue.hand_over(keys, queue.how(args[5], args[6]))
+    -- If all waiters are dead, the caller gets it.
+    local handed = hand_over_in_doubt(keys, queue.how(args[5]))
     if handed ~= FREE then
       if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
       -- The caller must look, because perhaps nobody else does.
@@ -57,7 +65,7 @@ local function try(keys, args)
   local own = grants.find_own(keys, asked, holder)
   if own then return own end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
-  local how = queue.how(args[5], args[6])
+  local how = queue.how(args[5])
   local shared = readers.of(keys, value)
   local same
   if shared then
@@ -69,7 +77,7 @@ local function try(keys, args)
   elseif value then
     return refuse_held(holder)
   elseif redis.call('EXISTS', keys[QUEUE]) == 1 then
-    local handed = queue.pass_on(keys, how)
+    local handed = hand_over_in_doubt(keys, how)
     if handed ~= FREE then return { 'held', LOOK_NOW } end
   end
   if asked.mode == 's' then
@@ -94,19 +102,22 @@ local function find_again(keys, asked, place, how)
   return own, shared, same, value
 end
 
--- Acquires a resource that is free, or enters its queue. More arguments: the process; what may be
--- there already; and the greatest number of waiters. 0: nothing, and the attempt is exclusive.
--- 2: a grant of an earlier request, or other readers. 1: the attempt's own grant or place, because
--- an earlier sending may have been executed.
+-- Acquires a resource that is free, or enters its queue. More arguments: what may be there already,
+-- and the greatest number of waiters. 0: nothing, and the attempt is exclusive. 2: a grant of an
+-- earlier request, or other readers. 1: the attempt's own grant or place, because an earlier sending
+-- may have been executed.
 local function enter(keys, args)
   local place = own_place(args)
-  local again = args[8] == '1'
-  if args[8] ~= '0' then
+  local again = args[6] == '1'
+  questions.answer(keys, string.sub(args[5], 1, 32))
+  if args[6] ~= '0' then
     local asked = format.asked(args)
-    local how = queue.how(args[5], args[6])
+    local how = queue.how(args[5])
     local own, shared, same = find_again(keys, asked, place, how)
     if own then return own end
-    if again and redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS } end
+    if again and redis.call('ZSCORE', keys[QUEUE], place) then
+      return { 'queued', UNKNOWN_MS, 1 }
+    end
     if same then return { 'taken' } end
     if asked.mode == 's' and redis.call('EXISTS', keys[QUEUE]) == 0 then
       local count = shared and shared:count() or 0
@@ -124,21 +135,20 @@ local function enter(keys, args)
       return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
     end
   end
-  if queue.enter(keys, last, place, args[3], tonumber(args[9])) then
-    return { 'queued', left_ms }
+  if queue.enter(keys, last, place, tonumber(args[7])) then
+    return { 'queued', left_ms, 0 }
   end
   return { 'full' }
 end
 
--- Confirms a hand-over. One more argument: the process. A repeated request may have claimed the
--- grant first. That is the same grant.
+-- Confirms a hand-over. A repeated request may have claimed the grant first. That is the same grant.
 local function confirm(keys, args)
   local place = own_place(args)
   -- The usual case: the key has the place of this attempt, as `hand_over` wrote it.
   if redis.call('MGET', keys[RESOURCE])[1] == '\1' .. place then
     return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
   end
-  local own = find_again(keys, format.asked(args), place, queue.how(args[5], args[6]))
+  local own = find_again(keys, format.asked(args), place, queue.how(args[5]))
   return own or { 'gone' }
 end
 
@@ -146,12 +156,14 @@ end
 -- `try` or `enter`, with the arguments of those.
 local function find(keys, args)
   local asked = format.asked(args)
-  local place = args[7] and own_place(args) or ''
-  local how = queue.how(args[5], args[6])
+  -- A try has fewer arguments.
+  local waits = args[6] ~= nil
+  local place, how = waits and own_place(args) or '', queue.how(args[5])
+  questions.answer(keys, how.process)
   local own, _, same, value = find_again(keys, asked, place, how)
   if own then return own end
-  if redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS } end
-  if args[7] then return { same and 'taken' or 'gone' } end
+  if redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS, 1 } end
+  if waits then return { same and 'taken' or 'gone' } end
   -- Nothing but memory may be missing for one more shared grant.
   local is_held = value and not (asked.mode == 's' and readers.of(keys, value))
   return is_held and { 'held', 0 } or { 'gone' }

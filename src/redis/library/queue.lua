@@ -5,35 +5,39 @@
 -- notified. It confirms within PROVISIONAL_MS, or the hand-over lapses. It remains visible for
 -- LAPSED_MS after that, so that a look can see which process it was.
 local queue = {}
+
+-- Reads what verbs know of their caller: the process, what a notice means that reached nobody, and
+-- the greatest number of readers. A look adds `lapsed`, a set of processes that may listen but did
+-- not confirm a hand-over in time.
+function queue.how(caller)
+  return {
+    process = string.sub(caller, 1, 32),
+    unheard = string.byte(caller, 33),
+    holders_max = tonumber(string.sub(caller, 34)),
+  }
+end
 -- See readers.lua.
 local readers = {}
 
--- Notifies a process that one of its places has its turn. Returns whether the process listens: one
--- without a subscriber is dead.
+-- Notifies a process that one of its places has its turn. Returns whether the process may be alive.
+-- One without a subscriber is dead, unless its connection may have been lost a moment ago: then
+-- that is a doubt.
 --
 -- PUBLISH also counts subscribers to patterns, so a monitoring client makes dead processes seem
--- alive. If there are such clients (`is_monitored`), or after a lapse, which they may have caused,
--- direct subscribers are counted too. Otherwise this extra command is saved.
+-- alive. If there are such clients, or after a lapse, which they may have caused, direct subscribers
+-- are counted too. Otherwise this extra command is saved.
 function queue.notify(keys, process, attempt, how)
   local channel = '\1n' .. process
   local heard = redis.pcall('PUBLISH', channel, 'call:' .. attempt .. ':' .. keys[RESOURCE])
-  if how.is_in_doubt then return true end
-  if (how.is_monitored or how.lapsed) and type(heard) == 'number' and heard > 0 then
+  if type(heard) ~= 'number' then return false end
+  if how.unheard == IN_DOUBT then
+    if heard == 0 then questions.check(keys, how, true) end
+    return true
+  end
+  if (how.unheard == MONITORED or how.lapsed) and heard > 0 then
     heard = redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or heard
   end
-  return type(heard) == 'number' and heard > 0
-end
-
--- What hand-overs depend on: see the arguments of the verbs. `lapsed` is a process that may
--- listen but did not confirm a hand-over in time. Its waiters and those of dead processes are
--- dropped.
-function queue.how(is_monitored, holders_max)
-  return {
-    is_monitored = is_monitored == '1',
-    -- After a failover processes that live may not be subscribed yet.
-    is_in_doubt = is_monitored == '2',
-    holders_max = tonumber(holders_max),
-  }
+  return heard > 0
 end
 
 -- Hands the resource over to the first waiter whose process listens. Returns FREE if nobody
@@ -42,7 +46,6 @@ end
 -- not return HANDED, the resource's key is as it was.
 function queue.hand_over(keys, how)
   local dead = {}
-  if how.lapsed then dead[how.lapsed] = true end
   for _ = 1, CHUNK do
     local first = redis.call('ZPOPMIN', keys[QUEUE])
     local place = first[1]
@@ -72,9 +75,7 @@ end
 function queue.pass_on(keys, how, ended)
   how.ended = ended
   local handed = queue.hand_over(keys, how)
-  if handed == MORE and how.lapsed then
-    redis.call('PEXPIRE', keys[RESOURCE], LAPSED_MS)
-  elseif handed == FREE or handed == MORE then
+  if handed == FREE or handed == MORE then
     redis.call('DEL', keys[RESOURCE], keys[RECORD])
   end
   return handed
@@ -86,12 +87,9 @@ function queue.last_ticket(keys)
 end
 
 -- Puts a place at the end, behind the one with the ticket `last`. Returns whether there was room.
---
--- All tickets of a queue have the random fraction of its first ticket. So a sweep that comes late
--- can recognize the places of a newer queue.
-function queue.enter(keys, last, place, attempt, waiters_max)
-  local ticket = last and last + 1 or 1 + tonumber(string.sub(attempt, 1, 5), 16) / 0x100000
-  -- The first ticket is between 1 and 2, so at most `ticket` places are in the queue.
+function queue.enter(keys, last, place, waiters_max)
+  local ticket = last and last + 1 or 1
+  -- The first ticket is 1, so there are fewer than `ticket` places.
   if ticket > waiters_max and redis.call('ZCARD', keys[QUEUE]) >= waiters_max then
     return false
   end

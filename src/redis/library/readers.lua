@@ -5,8 +5,7 @@
 -- other keys, which are believed only while the hash has the same mark:
 --
 --   READERS  hash: `m` the mark, `t` the newest token, `l` and a lock ID: the grant's record, `q`
---            and a request ID, or `g` and a public ID: the lock ID of its grant, `d`: see
---            `suspect` in readers_turns.lua
+--            and a request ID, or `g` and a public ID: the lock ID of its grant
 --   ENDS     sorted set: the lock IDs by the ends of their grants
 --   TOKENS   sorted set: the lock IDs by the tokens of their grants
 --   CALLED   sorted set: the places of hand-overs that are not confirmed yet, by their ends

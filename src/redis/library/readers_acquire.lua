@@ -93,11 +93,14 @@ function readers:try(asked, how, same)
     return { 'made', self:join(keys, asked), asked.lock_id }
   end
   -- Perhaps only dead processes wait, or those who do may have their turn.
+  questions.answer(keys, how.process)
+  local more = questions.check(keys, how, true) == 0
   local handed = self:admit(how)
   if redis.call('EXISTS', keys[QUEUE]) == 0 and self:count() < how.holders_max then
     return { 'made', self:join(keys, asked), asked.lock_id, handed }
   end
-  return self:refuse((how.called or handed == MORE) and LOOK_NOW or how.writer and LOOK_SOON or 0)
+  local now = how.called or more or handed == MORE
+  return self:refuse(now and LOOK_NOW or how.writer and LOOK_SOON or 0)
 end
 
 -- Answers that the resource is held, and by the first live grant. Behind many grants that have

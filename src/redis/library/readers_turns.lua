@@ -12,14 +12,13 @@ function readers:note_called(called)
 end
 
 -- Hands the resource over to the shared waiters at the head of the queue, some at a time, and
--- drops dead waiters there. An exclusive waiter stops it, and is returned in `how.writer`. The
+-- drops dead waiters there. A writer stops it, and its process is returned in `how.writer`. The
 -- result is that of `queue.hand_over`, but FREE also if the waiters must keep waiting, and HANDED
 -- also if an earlier hand-over is not confirmed yet. `how.called` is whether there is a new one.
 function readers:admit(how)
   local keys = self.keys
   if redis.call('EXISTS', keys[QUEUE]) == 0 then return FREE end
   local dead = {}
-  if how.lapsed then dead[how.lapsed] = true end
   local open = self:count_in(keys[CALLED])
   local room = math.min(BATCH, how.holders_max - self:count_in(keys[ENDS])) - open
   local batch = math.max(room, 1)
@@ -44,9 +43,10 @@ function readers:admit(how)
         end
       elseif is_alive then
         -- Without the permission to ask, it counts as alive.
-        is_alive = (redis.pcall('PUBSUB', 'NUMSUB', '\1n' .. process)[2] or 1) > 0
+        is_alive = how.unheard == IN_DOUBT
+          or (redis.pcall('PUBSUB', 'NUMSUB', '\1n' .. process)[2] or 1) > 0
         if is_alive then
-          how.writer = { process = process, attempt = attempt }
+          how.writer = process
           result = FREE
           break
         end
@@ -103,35 +103,6 @@ function readers:withdraw(attempt, place, only_called)
   return false
 end
 
--- While a resource is shared, the first waiter may be a writer that keeps readers out, and
--- nothing was handed over to it that could lapse. So a look of another process asks its process
--- for a look of its own. A process that has not looked in time counts as silent.
---
--- Returns the silent process, and whether to look again soon. `insistent` is whether the look is
--- on behalf of a waiter; any other is satisfied with an answer of a moment ago.
-function readers:suspect(writer, looker, insistent)
-  local doubt = redis.call('HGET', self.keys[READERS], 'd') or ''
-  local whose, since, answered = string.match(doubt, '^(%x+):(%d+)(%+?)$')
-  local is_known = whose == writer.attempt
-  local age_ms = is_known and self.now - since or 0
-  local function note(text)
-    text = writer.attempt .. ':' .. self.now_text .. text
-    redis.call('HSET', self.keys[READERS], 'd', text)
-  end
-  if looker == writer.process then
-    if is_known and answered == '' then note('+') end
-    return nil, false
-  end
-  if is_known and answered == '' then
-    if age_ms >= PROVISIONAL_MS then return writer.process, false end
-    return nil, true
-  end
-  if is_known and not insistent and age_ms < QUIET_MS then return nil, false end
-  note('')
-  redis.pcall('PUBLISH', '\1n' .. writer.process, 'look::' .. self.keys[RESOURCE])
-  return nil, true
-end
-
 -- Whether the place of an attempt is lost.
 function readers:is_lost(attempt, place)
   if place == '' or redis.call('ZSCORE', self.keys[QUEUE], place) then return false end
@@ -141,47 +112,42 @@ function readers:is_lost(attempt, place)
 end
 
 -- A look while the resource is shared: see look.lua.
-function readers:look(process, attempt, place, how)
+function readers:look(attempt, place, how)
   local keys = self.keys
   local lost = self:is_lost(attempt, place) and 1 or 0
   redis.call('PEXPIRE', keys[QUEUE], QUEUE_MS)
-  local again_ms, own = PROVISIONAL_MS, {}
+  local again_ms, own, lapsed = PROVISIONAL_MS, {}, {}
   local called = redis.call('ZRANGE', keys[CALLED], 0, -1, 'WITHSCORES')
   for i = 1, #called, 2 do
-    local owner, handed = string.match(called[i], '^(%x+):(%x+):')
+    local owner, handed = string.match(called[i], '^(%x*):?(%x*)')
     local lapses_ms = called[i + 1] - LAPSED_MS - self.now
-    if owner == process then
+    if owner == how.process then
       -- The notice may have been lost, so this answer repeats it.
       table.insert(own, handed)
       again_ms = math.min(again_ms, math.max(lapses_ms, FOREIGN_MS))
-    elseif lapses_ms <= 0 then
-      -- Each look drops one silent process. The next comes at once.
-      if how.lapsed and how.lapsed ~= owner then again_ms = 0 end
-      how.lapsed = owner
+    elseif lapses_ms <= 0 or how.lapsed and how.lapsed[owner] then
+      how.lapsed = how.lapsed or {}
+      how.lapsed[owner] = true
+      table.insert(lapsed, called[i])
     else
       again_ms = math.min(again_ms, lapses_ms)
     end
   end
-  -- Places after the current last one are newer than the lapse.
-  local last = queue.last_ticket(keys) or '0'
-  if how.lapsed then
-    for i = 1, #called, 2 do
-      if string.match(called[i], '^%x+') == how.lapsed then
-        redis.call('ZREM', keys[CALLED], called[i])
-      end
-    end
-  end
+  own = table.concat(own, ' ')
+  local answer_ms = questions.check(keys, how, how.lapsed)
+  if answer_ms == 0 then return { 0, 0, lost, own } end
+  if how.lapsed then redis.call('ZREM', keys[CALLED], unpack(lapsed)) end
   local handed = self:settle(how)
-  local soon = false
-  if how.writer and not how.lapsed then
-    how.lapsed, soon = self:suspect(how.writer, process, place ~= '')
-    if how.lapsed then handed = self:settle(how) end
+  if how.writer and how.writer ~= how.process then
+    -- It keeps readers out, and nothing was handed over to it that could lapse.
+    answer_ms = questions.check(keys, how, true)
   end
-  local open = handed == HANDED or soon or self:count_in(keys[CALLED]) > 0
-  if handed == MORE then
-    again_ms = 0
-  elseif not open then
+  if handed == MORE then return { 0, 0, lost, own } end
+  local is_open = answer_ms or handed == HANDED or self:count_in(keys[CALLED]) > 0
+  if answer_ms then
+    again_ms = math.min(again_ms, answer_ms)
+  elseif not is_open then
     again_ms = redis.call('PTTL', keys[RESOURCE])
   end
-  return { again_ms, open and 1 or 0, lost, table.concat(own, ' '), how.lapsed or '', last }
+  return { again_ms, is_open and 1 or 0, lost, own }
 end

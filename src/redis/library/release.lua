@@ -66,10 +66,10 @@ local function passed_on(handed)
 end
 
 -- Ends a grant. Arguments: its lock ID, or nothing by force; the target, which is a public ID, `t`
--- and a token, or what `target` returned; the last attempt that got it; `is_monitored`, `holders_max`.
+-- and a token, or what `target` returned; the last attempt that got it; the caller.
 local function release(keys, args)
   local lock_id, aim, attempt = args[1], args[2], args[3]
-  local how = queue.how(args[4], args[5])
+  local how = queue.how(args[4])
   local holder, value = grants.holder(keys)
   if not value then return { 'not', 0 } end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
@@ -105,10 +105,11 @@ function readers:release(lock_id, aim, attempt, how)
 end
 
 -- Ends the grant of an attempt, or the hand-over to it, or removes its place. Arguments: the
--- attempt, its place, whether only a hand-over is meant; `is_monitored`, `holders_max`.
+-- attempt, its place, whether only a hand-over is meant, and the caller.
 local function withdraw(keys, args)
   local attempt, place, only_called = args[1], args[2], args[3] == '1'
-  local how = queue.how(args[4], args[5])
+  local how = queue.how(args[4])
+  questions.answer(keys, how.process)
   local holder, value = grants.holder(keys)
   if holder and grants.is_own(holder, attempt) and (holder.process or not only_called) then
     return passed_on(queue.pass_on(keys, how, holder))

@@ -75,12 +75,13 @@ async fn a_refused_exclusive_try_costs_four_commands() {
 }
 
 #[tokio::test]
-async fn an_exclusive_grant_after_a_wait_costs_fourteen_commands() {
+async fn an_exclusive_grant_after_a_wait_costs_fifteen_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
     let all = [
         ("fcall", 3),
+        ("srem", 1),
         ("zrange", 1),
         ("zadd", 1),
         ("mget", 2),

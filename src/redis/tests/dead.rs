@@ -40,6 +40,13 @@ impl HeldResource {
         Self { connection: server.connect(), server, store, granted }
     }
 
+    /// One whose session counts a notice that reaches nobody as a death.
+    async fn with_an_old_session() -> Self {
+        let held = Self::new().await;
+        reunited().await;
+        held
+    }
+
     fn put_places(&mut self, process: &str, count: usize) {
         put_places(&mut self.connection, "r", process, count);
     }
@@ -76,6 +83,19 @@ impl HeldResource {
 /// Trap: redis 10
 #[tokio::test]
 async fn a_dead_waiter_is_passed_over() {
+    let mut held = HeldResource::with_an_old_session().await;
+    for process in ["a", "b", "c", "d"] {
+        held.put_places(&process.repeat(32), 10);
+    }
+    let store = held.store.clone();
+    let live = held.live_waiter(&store).await;
+    held.unlock().await;
+    tokio::time::timeout(SECOND, live).await.expect("at once").unwrap().unwrap();
+}
+
+/// Trap: redis 10
+#[tokio::test]
+async fn dead_waiters_cost_one_lapse_while_others_may_be_reconnecting() {
     let mut held = HeldResource::new().await;
     for process in ["a", "b", "c", "d"] {
         held.put_places(&process.repeat(32), 10);
@@ -166,6 +186,7 @@ async fn a_call_for_an_unknown_attempt_is_passed_on_at_once() {
 async fn a_try_takes_what_only_dead_processes_wait_for() {
     let server = RedisServer::start();
     let store = open(&server).await;
+    reunited().await;
     put_places(&mut server.connect(), "r", &"d".repeat(32), 20);
     store.try_lock(request("r", MINUTE)).await.unwrap().receipt.accept();
 }
@@ -187,6 +208,7 @@ async fn a_try_of_a_free_lock_serves_the_process_that_waits_for_it() {
 #[tokio::test]
 async fn dead_places_do_not_fill_a_queue() {
     let mut held = HeldResource::with(&[("maxWaiters", "2")]).await;
+    reunited().await;
     held.put_places(&"d".repeat(32), 2);
     let live = wait(&held.store, "r", MINUTE);
     until("queued, and the dead dropped", || held.waiting() == 1).await;
@@ -202,6 +224,7 @@ async fn a_monitoring_client_keeps_no_dead_waiter_alive() {
     let mut monitor = server.connect();
     let _: redis::Value = ask(&mut monitor, &["PSUBSCRIBE", "*"]);
     let mut held = HeldResource::on(server, &[]).await;
+    reunited().await;
     let dead = ["a", "b", "c", "d"].map(|process| process.repeat(32));
     for process in &dead {
         held.put_places(process, 10);
@@ -218,7 +241,7 @@ async fn a_monitoring_client_keeps_no_dead_waiter_alive() {
 /// Trap: redis 10
 #[tokio::test]
 async fn a_monitoring_client_that_came_late_costs_one_lapse() {
-    let mut held = HeldResource::new().await;
+    let mut held = HeldResource::with_an_old_session().await;
     let mut monitor = held.server.connect();
     let _: redis::Value = ask(&mut monitor, &["PSUBSCRIBE", "*"]);
     for process in ["a", "b", "c", "d"] {
@@ -263,39 +286,4 @@ async fn a_releaser_looks_again_after_an_outage() {
     tokio::time::sleep(SECOND * 3).await;
     proxy.refuse(false);
     until("passed over", || waiting(&mut connection, "r") == 0).await;
-}
-
-/// Tickets begin again in a queue that was empty: the places of one that has
-/// begun since a lapse are newer than it, whatever their tickets.
-/// Trap: redis 42
-#[tokio::test]
-async fn a_late_sweep_spares_the_places_of_a_newer_queue() {
-    if without_functions() {
-        println!("ignored: it calls a function, and the server has none");
-        return;
-    }
-    let mut held = HeldResource::new().await;
-    let process = processes(&mut held.connection).remove(0);
-    let store = held.store.clone();
-    let first = held.live_waiter(&store).await;
-    let last = |connection: &mut redis::Connection| -> String {
-        let last: Vec<String> =
-            ask(connection, &["ZRANGE", "\x01q{2Rk}r", "-1", "-1", "WITHSCORES"]);
-        last[1].clone()
-    };
-    let of_old = last(&mut held.connection);
-    first.abort();
-    until("empty", || held.waiting() == 0).await;
-    let live = held.live_waiter(&store).await;
-    let of_new = last(&mut held.connection);
-    let sweep = function(&mut held.connection, "sweep");
-    let mut sweep = |last: &str| -> (u64, String) {
-        let call = ["FCALL", &sweep, "2", "\x01q{2Rk}r", "r", &process, "-inf", last];
-        ask(&mut held.connection, &call)
-    };
-    assert_eq!(sweep(&of_old).0, 0, "the old queue's last ticket, {of_old}, of {of_new}");
-    assert_eq!(sweep(&of_new).0, 1);
-    // It is notified, and enters again.
-    until("queued again", || held.waiting() == 1).await;
-    drop(live);
 }

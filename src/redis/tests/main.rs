@@ -21,6 +21,7 @@ mod releases;
 mod sentinel;
 mod shared;
 mod stale;
+mod vanished;
 mod watching;
 
 use std::{
@@ -150,15 +151,6 @@ fn call() -> &'static str {
     if without_functions() { "EVALSHA" } else { "FCALL" }
 }
 
-/// The name of a function of the loaded library.
-fn function(connection: &mut redis::Connection, verb: &str) -> String {
-    let list: redis::Value = ask(connection, &["FUNCTION", "LIST"]);
-    let list = format!("{list:?}");
-    let (_, name) = list.split_once(&format!("{verb}_")).expect("the function is loaded");
-    let hash: String = name.chars().take_while(char::is_ascii_hexdigit).collect();
-    format!("{verb}_{hash}")
-}
-
 fn waiting(connection: &mut redis::Connection, resource: &str) -> usize {
     ask(connection, &["ZCARD", &key('q', resource)])
 }
@@ -182,6 +174,11 @@ fn put_places(connection: &mut redis::Connection, resource: &str, process: &str,
 fn processes(connection: &mut redis::Connection) -> Vec<String> {
     let channels: Vec<String> = ask(connection, &["PUBSUB", "CHANNELS", "\x01n?*"]);
     channels.iter().map(|channel| channel[2..].to_owned()).collect()
+}
+
+/// Waits until sessions count a notice that reaches nobody as a death.
+async fn reunited() {
+    tokio::time::sleep(SECOND * 5 + SECOND / 10).await;
 }
 
 /// Within what time a waiter is served though those before it are dead.
