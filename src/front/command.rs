@@ -1,11 +1,11 @@
-//! The commands that are served.
+//! The commands on locks, and what all commands share.
 
 use bytes::Bytes;
 use leasehold_lock::ResourceId;
 
 use super::{
     arguments::{Refusal, compared, integer, key},
-    reply::{Protocol, Reply},
+    reply::Reply,
     request::Request,
     set,
     verb::{Call, Replies, Verb},
@@ -13,66 +13,6 @@ use super::{
 
 /// How many keys a command may have. Each is looked up by itself.
 const KEYS_MAX: usize = 16;
-
-/// A command that is served, with its arguments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Command {
-    /// An operation on locks.
-    Locks(Call),
-    /// A script, which is an operation on locks if it is known.
-    Script(ScriptCall),
-    /// Affects the connection only.
-    Connection(ConnectionCommand),
-    /// Ends the connection.
-    Quit,
-}
-
-/// A command that concerns the connection, or the front as a whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionCommand {
-    Hello {
-        protocol: Option<Bytes>,
-        credentials: Option<Credentials>,
-        name: Option<Bytes>,
-    },
-    Auth(Credentials),
-    Select(i64),
-    Client(ClientCommand),
-    Ping(Option<Bytes>),
-    Echo(Bytes),
-    Info {
-        sections: Vec<String>,
-    },
-    /// `COMMAND` and its subcommands, which clients use for completion only.
-    DescribeCommands(Reply),
-    Reset,
-    ScriptLoad(Bytes),
-    ScriptExists(Vec<Bytes>),
-}
-
-/// The user name and password of a client.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Credentials {
-    pub(super) user: Option<Bytes>,
-    pub(super) password: Bytes,
-}
-
-impl std::fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Credentials")
-    }
-}
-
-/// The subcommands of `CLIENT` that are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ClientCommand {
-    Id,
-    GetName,
-    SetName(Bytes),
-    SetInfo,
-    /// Unknown to Redis 7.2 as well, so clients do without it.
-    MaintNotifications,
-}
 
 /// A call of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,69 +31,43 @@ pub(super) enum ScriptName {
     Digest(Bytes),
 }
 
-/// Reads a request that has at least its command.
-pub(super) fn read(request: &Request, may_delete: bool) -> Result<Command, Refusal> {
-    let (command, arguments) = match request.arguments.split_first() {
-        Some((command, arguments)) if !command.is_empty() => (command, arguments),
-        _ => return Err(Refusal::not_served("an empty command is not served")),
-    };
-    let command = String::from_utf8_lossy(command).to_ascii_uppercase();
-    let locks = |verb, replies| Ok(Command::Locks(Call { verb, replies }));
-    match (command.as_str(), arguments) {
-        ("SET", arguments) => set::read(arguments).map(Command::Locks),
-        ("EVAL", arguments) => script("eval", arguments, ScriptName::Text).map(Command::Script),
-        ("EVALSHA", arguments) => {
-            script("evalsha", arguments, ScriptName::Digest).map(Command::Script)
+/// The command of a request, in upper case, and its arguments.
+pub(super) fn split(request: &Request) -> Result<(String, &[Bytes]), Refusal> {
+    match request.arguments.split_first() {
+        Some((command, arguments)) if !command.is_empty() => {
+            Ok((String::from_utf8_lossy(command).to_ascii_uppercase(), arguments))
         }
-        ("GET", [name]) => locks(Verb::Get(key(name)?), Replies::or_null(Reply::Null)),
-        ("PTTL", [name]) => locks(Verb::Remaining(key(name)?), Replies::integers(0, -2, -2)),
-        ("EXISTS", [_, ..]) => locks(Verb::Count(keys(arguments)?), Replies::integers(0, 0, 0)),
-        ("DELEX", [name, condition, value]) if lower(condition) == "ifeq" => {
-            let verb = compared(name, value)?.map_or_else(Verb::Mismatch, Verb::Release);
-            locks(verb, Replies::integers(1, 0, 0))
-        }
-        ("DEL" | "UNLINK", [_, ..]) if !may_delete => Err(Refusal::not_served(format!(
-            "{command} would end the lock of any holder; unlock with a script that compares the \
-             value, or start the front with --allow-delete"
-        ))),
-        ("DEL" | "UNLINK", [_, ..]) => {
-            locks(Verb::Delete(keys(arguments)?), Replies::integers(0, 0, 0))
-        }
-        ("QUIT", _) => Ok(Command::Quit),
-        (command, arguments) => of_connection(command, arguments).map(Command::Connection),
+        _ => Err(Refusal::not_served("an empty command is not served")),
     }
 }
 
-/// Reads a command that concerns the connection.
-fn of_connection(command: &str, arguments: &[Bytes]) -> Result<ConnectionCommand, Refusal> {
-    Ok(match (command, arguments) {
-        ("HELLO", arguments) => hello(arguments)?,
-        ("AUTH", [password]) => {
-            ConnectionCommand::Auth(Credentials { user: None, password: password.clone() })
+/// Reads a command on locks.
+pub(super) fn on_locks(
+    command: &str,
+    arguments: &[Bytes],
+    may_delete: bool,
+) -> Result<Call, Refusal> {
+    let (verb, replies) = match (command, arguments) {
+        ("SET", arguments) => return set::read(arguments),
+        ("GET", [name]) => (Verb::Get(key(name)?), Replies::or_null(Reply::Null)),
+        ("PTTL", [name]) => (Verb::Remaining(key(name)?), Replies::integers(0, -2, -2)),
+        ("EXISTS", [_, ..]) => (Verb::Count(keys(arguments)?), Replies::integers(0, 0, 0)),
+        ("DELEX", [name, condition, value]) if lower(condition) == "ifeq" => {
+            let verb = compared(name, value)?.map_or_else(Verb::Mismatch, Verb::Release);
+            (verb, Replies::integers(1, 0, 0))
         }
-        ("AUTH", [user, password]) => ConnectionCommand::Auth(Credentials {
-            user: Some(user.clone()),
-            password: password.clone(),
-        }),
-        ("SELECT", [database]) => ConnectionCommand::Select(integer(database)?),
-        ("CLIENT", [subcommand, arguments @ ..]) => {
-            ConnectionCommand::Client(client(subcommand, arguments)?)
+        ("DEL" | "UNLINK", [_, ..]) if may_delete => {
+            (Verb::Delete(keys(arguments)?), Replies::integers(0, 0, 0))
         }
-        ("PING", []) => ConnectionCommand::Ping(None),
-        ("PING", [message]) => ConnectionCommand::Ping(Some(message.clone())),
-        ("ECHO", [message]) => ConnectionCommand::Echo(message.clone()),
-        ("INFO", sections) => {
-            ConnectionCommand::Info { sections: sections.iter().map(lower).collect() }
+        ("DEL" | "UNLINK", [_, ..]) => {
+            return Err(Refusal::not_served(format!(
+                "{command} would end the lock of any holder; unlock with a script that compares \
+                 the value, or start the front with --allow-delete"
+            )));
         }
-        ("COMMAND", arguments) => ConnectionCommand::DescribeCommands(describe(arguments)?),
-        ("RESET", []) => ConnectionCommand::Reset,
-        ("SCRIPT", [subcommand, arguments @ ..]) => match (&*lower(subcommand), arguments) {
-            ("load", [text]) => ConnectionCommand::ScriptLoad(text.clone()),
-            ("exists", [_, ..]) => ConnectionCommand::ScriptExists(arguments.to_vec()),
-            (other, _) => return Err(no_subcommand("SCRIPT", other)),
-        },
         (other, _) => return Err(unknown(other)),
-    })
+    };
+    Ok(Call { verb, replies })
 }
 
 /// The commands that are served with certain numbers of arguments only.
@@ -182,7 +96,7 @@ fn unknown(command: &str) -> Refusal {
     }
 }
 
-fn no_subcommand(command: &str, subcommand: &str) -> Refusal {
+pub(super) fn no_subcommand(command: &str, subcommand: &str) -> Refusal {
     let shown: String = subcommand.to_ascii_uppercase().escape_debug().take(64).collect();
     Refusal::not_served(format!("{command} {shown} is not served"))
 }
@@ -194,46 +108,12 @@ fn keys(arguments: &[Bytes]) -> Result<Vec<ResourceId>, Refusal> {
     arguments.iter().map(key).collect()
 }
 
-fn lower(argument: &Bytes) -> String {
+pub(super) fn lower(argument: &Bytes) -> String {
     String::from_utf8_lossy(argument).to_ascii_lowercase()
 }
 
-fn hello(arguments: &[Bytes]) -> Result<ConnectionCommand, Refusal> {
-    let (protocol, mut rest) = match arguments {
-        [] => (None, arguments),
-        [protocol, rest @ ..] => (Some(protocol.clone()), rest),
-    };
-    let (mut credentials, mut name) = (None, None);
-    loop {
-        rest = match rest {
-            [] => return Ok(ConnectionCommand::Hello { protocol, credentials, name }),
-            [option, user, password, rest @ ..] if lower(option) == "auth" => {
-                let (user, password) = (Some(user.clone()), password.clone());
-                credentials = Some(Credentials { user, password });
-                rest
-            }
-            [option, given, rest @ ..] if lower(option) == "setname" => {
-                name = Some(given.clone());
-                rest
-            }
-            _ => return Err(Refusal::WrongCount("hello")),
-        };
-    }
-}
-
-fn client(subcommand: &Bytes, arguments: &[Bytes]) -> Result<ClientCommand, Refusal> {
-    Ok(match (&*lower(subcommand), arguments) {
-        ("id", []) => ClientCommand::Id,
-        ("getname", []) => ClientCommand::GetName,
-        ("setname", [name]) => ClientCommand::SetName(name.clone()),
-        ("setinfo", [_, _]) => ClientCommand::SetInfo,
-        ("maint_notifications", _) => ClientCommand::MaintNotifications,
-        (other, _) => return Err(no_subcommand("CLIENT", other)),
-    })
-}
-
 /// Answers that no command can be described; clients do without it.
-fn describe(arguments: &[Bytes]) -> Result<Reply, Refusal> {
+pub(super) fn describe(arguments: &[Bytes]) -> Result<Reply, Refusal> {
     match arguments.first().map(lower).as_deref() {
         None | Some("info" | "list") => Ok(Reply::Array(Vec::new())),
         Some("docs") => Ok(Reply::Map(Vec::new())),
@@ -243,7 +123,7 @@ fn describe(arguments: &[Bytes]) -> Result<Reply, Refusal> {
 }
 
 /// Reads `script numkeys key … argument …`.
-fn script(
+pub(super) fn script(
     command: &'static str,
     arguments: &[Bytes],
     named: fn(Bytes) -> ScriptName,
@@ -260,13 +140,4 @@ fn script(
         keys: keys.to_vec(),
         arguments: arguments.to_vec(),
     })
-}
-
-/// The version of the protocol that `HELLO` asks for, if it is one.
-pub(super) fn protocol(argument: &Bytes) -> Option<Protocol> {
-    match argument.as_ref() {
-        b"2" => Some(Protocol::Resp2),
-        b"3" => Some(Protocol::Resp3),
-        _ => None,
-    }
 }

@@ -15,6 +15,15 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
+    /// The version that `HELLO` asks for; `None` if there is none.
+    pub(super) fn of_number(number: &[u8]) -> Option<Self> {
+        match number {
+            b"2" => Some(Self::Resp2),
+            b"3" => Some(Self::Resp3),
+            _ => None,
+        }
+    }
+
     /// Its number in `HELLO`.
     pub(super) fn number(self) -> i64 {
         match self {

@@ -11,8 +11,8 @@ use leasehold_net::status::ErrorDescription;
 use tracing::debug;
 
 use super::{
-    arguments::Refusal,
-    command::{self, ClientCommand, Command, ConnectionCommand, Credentials},
+    arguments::{Refusal, integer},
+    command::{self, ScriptName, lower, no_subcommand},
     info,
     locks::{Done, Locks},
     password::Password,
@@ -108,42 +108,49 @@ impl Session {
 
     /// Reads a request, and carries it out if it concerns the connection only.
     pub(super) fn read(&mut self, request: &Request) -> Step {
-        let command = if self.is_of_transaction(request) {
-            Err(Refusal::not_served(
+        let refusal = match self.dispatch(request) {
+            Ok(Some(step)) => return step,
+            Err(refusal) if self.is_authenticated => Reply::failure(refusal),
+            Ok(None) | Err(_) => Reply::Error("NOAUTH Authentication required.".into()),
+        };
+        // A page in a browser can send such lines as headers or body of a request.
+        Step::Answer(Answer { is_last: request.is_line, ..refusal.into() })
+    }
+
+    /// `None` if the command needs a password that is missing.
+    fn dispatch(&mut self, request: &Request) -> Result<Option<Step>, Refusal> {
+        if self.is_of_transaction(request) {
+            return Err(Refusal::not_served(
                 "MULTI is not served, and nothing is carried out until EXEC or DISCARD",
-            ))
-        } else {
-            command::read(request, self.shared.may_delete)
-        };
-        let command = match command {
-            Ok(command) => command,
-            Err(refusal) => {
-                let reply =
-                    if self.is_authenticated { Reply::failure(refusal) } else { no_auth() };
-                // A page in a browser can send such lines as headers or body of a request.
-                return Step::Answer(Answer { is_last: request.is_line, ..reply.into() });
-            }
-        };
-        let needs_no_password = matches!(
-            command,
-            Command::Quit
-                | Command::Connection(
-                    ConnectionCommand::Auth(_)
-                        | ConnectionCommand::Hello { .. }
-                        | ConnectionCommand::Reset
-                )
-        );
+            ));
+        }
+        let (command, arguments) = command::split(request)?;
+        let needs_no_password = matches!(&*command, "AUTH" | "HELLO" | "RESET" | "QUIT");
         if !self.is_authenticated && !needs_no_password {
-            return Step::reply(no_auth());
+            return Ok(None);
         }
-        match command {
-            Command::Locks(call) => Step::Locks(call),
-            Command::Script(call) => {
-                self.shared.scripts.read(&call).map_or_else(Step::reply, Step::Locks)
-            }
-            Command::Quit => Step::Answer(Answer { is_last: true, ..Reply::OK.into() }),
-            Command::Connection(command) => Step::reply(self.answer(command)),
-        }
+        let step = match (&*command, arguments) {
+            ("QUIT", _) => Step::Answer(Answer { is_last: true, ..Reply::OK.into() }),
+            ("EVAL", _) => self.script("eval", arguments, ScriptName::Text)?,
+            ("EVALSHA", _) => self.script("evalsha", arguments, ScriptName::Digest)?,
+            _ => match self.answer(&command, arguments)? {
+                Some(reply) => Step::reply(reply),
+                None => {
+                    Step::Locks(command::on_locks(&command, arguments, self.shared.may_delete)?)
+                }
+            },
+        };
+        Ok(Some(step))
+    }
+
+    fn script(
+        &self,
+        command: &'static str,
+        arguments: &[Bytes],
+        named: fn(Bytes) -> ScriptName,
+    ) -> Result<Step, Refusal> {
+        let call = command::script(command, arguments, named)?;
+        Ok(self.shared.scripts.read(&call).map_or_else(Step::reply, Step::Locks))
     }
 
     /// Whether it is `MULTI` or a command within a transaction: carried out alone, it would be
@@ -183,98 +190,114 @@ impl Session {
         }
     }
 
-    /// The reply to a command that concerns the connection, not a lock.
-    fn answer(&mut self, command: ConnectionCommand) -> Reply {
-        match command {
-            ConnectionCommand::Hello { protocol, credentials, name } => {
-                self.hello(protocol.as_ref(), credentials, name)
+    /// Carries out a command that concerns the connection; `None` if it does not.
+    fn answer(&mut self, command: &str, arguments: &[Bytes]) -> Result<Option<Reply>, Refusal> {
+        let scripts = &self.shared.scripts;
+        Ok(Some(match (command, arguments) {
+            ("HELLO", _) => self.hello(arguments)?,
+            ("AUTH", [password]) => {
+                self.authenticate(None, password).err().unwrap_or(Reply::OK)
             }
-            ConnectionCommand::Auth(credentials) => match self.authenticate(&credentials) {
-                Ok(()) => Reply::OK,
-                Err(reply) => reply,
+            ("AUTH", [user, password]) => {
+                self.authenticate(Some(user), password).err().unwrap_or(Reply::OK)
+            }
+            ("SELECT", [database]) => match integer(database)? {
+                0 => Reply::OK,
+                _ => Reply::failure("DB index is out of range: a front has only 0"),
             },
-            ConnectionCommand::Select(0)
-            | ConnectionCommand::Client(ClientCommand::SetInfo) => Reply::OK,
-            ConnectionCommand::Select(_) => {
-                Reply::failure("DB index is out of range: a front has only 0")
+            ("CLIENT", [subcommand, rest @ ..]) => self.client(&lower(subcommand), rest)?,
+            ("PING", []) => Reply::Simple("PONG"),
+            ("PING" | "ECHO", [message]) => Reply::Bulk(message.clone()),
+            ("INFO", sections) => {
+                Reply::text(info::text(&sections.iter().map(lower).collect::<Vec<_>>()))
             }
-            ConnectionCommand::Client(ClientCommand::Id) => {
-                Reply::Integer(self.id.cast_signed())
-            }
-            ConnectionCommand::Client(ClientCommand::GetName) if self.name.is_empty() => {
-                Reply::Null
-            }
-            ConnectionCommand::Client(ClientCommand::GetName) => Reply::Bulk(self.name.clone()),
-            ConnectionCommand::Client(ClientCommand::SetName(name)) => {
-                match check_name(&name) {
-                    Ok(()) => {
-                        self.set_name(&name);
-                        Reply::OK
-                    }
-                    Err(refusal) => Reply::failure(refusal),
-                }
-            }
-            ConnectionCommand::Client(ClientCommand::MaintNotifications) => {
-                Reply::failure("unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.")
-            }
-            ConnectionCommand::Ping(None) => Reply::Simple("PONG"),
-            ConnectionCommand::Ping(Some(message)) | ConnectionCommand::Echo(message) => {
-                Reply::Bulk(message)
-            }
-            ConnectionCommand::Info { sections } => Reply::text(info::text(&sections)),
-            ConnectionCommand::DescribeCommands(reply) => reply,
-            ConnectionCommand::Reset => {
+            ("COMMAND", _) => command::describe(arguments)?,
+            ("RESET", []) => {
                 self.protocol = Protocol::default();
                 self.is_authenticated = self.shared.password.is_none();
                 self.set_name(b"");
                 Reply::Simple("RESET")
             }
-            ConnectionCommand::ScriptLoad(text) => self.shared.scripts.load(&text),
-            ConnectionCommand::ScriptExists(digests) => self.shared.scripts.exist(&digests),
-        }
+            ("SCRIPT", [subcommand, rest @ ..]) => match (&*lower(subcommand), rest) {
+                ("load", [text]) => scripts.load(text),
+                ("exists", [_, ..]) => scripts.exist(rest),
+                (other, _) => return Err(no_subcommand("SCRIPT", other)),
+            },
+            _ => return Ok(None),
+        }))
     }
 
-    fn hello(
-        &mut self,
-        protocol: Option<&Bytes>,
-        credentials: Option<Credentials>,
-        name: Option<Bytes>,
-    ) -> Reply {
-        let protocol = match protocol.map(command::protocol) {
-            None => self.protocol,
-            Some(Some(protocol)) => protocol,
-            Some(None) => return Reply::Error("NOPROTO unsupported protocol version".into()),
+    fn client(&mut self, subcommand: &str, arguments: &[Bytes]) -> Result<Reply, Refusal> {
+        Ok(match (subcommand, arguments) {
+            ("id", []) => Reply::Integer(self.id.cast_signed()),
+            ("getname", []) if self.name.is_empty() => Reply::Null,
+            ("getname", []) => Reply::Bulk(self.name.clone()),
+            ("setname", [name]) => {
+                check_name(name)?;
+                self.set_name(name);
+                Reply::OK
+            }
+            ("setinfo", [_, _]) => Reply::OK,
+            // Unknown to Redis 7.2 as well, so clients do without it.
+            ("maint_notifications", _) => {
+                Reply::failure("unknown subcommand 'MAINT_NOTIFICATIONS'. Try CLIENT HELP.")
+            }
+            (other, _) => return Err(no_subcommand("CLIENT", other)),
+        })
+    }
+
+    /// Reads `HELLO [protocol [AUTH user password] [SETNAME name]]`.
+    fn hello(&mut self, arguments: &[Bytes]) -> Result<Reply, Refusal> {
+        let (protocol, mut rest) = match arguments {
+            [] => (Some(self.protocol), arguments),
+            [protocol, rest @ ..] => (Protocol::of_number(protocol), rest),
         };
-        if let Some(name) = &name
-            && let Err(refusal) = check_name(name)
-        {
-            return Reply::failure(refusal);
+        let (mut credentials, mut name) = (None, None);
+        loop {
+            rest = match rest {
+                [] => break,
+                [option, user, password, rest @ ..] if lower(option) == "auth" => {
+                    credentials = Some((user, password));
+                    rest
+                }
+                [option, given, rest @ ..] if lower(option) == "setname" => {
+                    name = Some(given);
+                    rest
+                }
+                _ => return Err(Refusal::WrongCount("hello")),
+            };
         }
-        if let Some(credentials) = credentials
-            && let Err(reply) = self.authenticate(&credentials)
+        let Some(protocol) = protocol else {
+            return Ok(Reply::Error("NOPROTO unsupported protocol version".into()));
+        };
+        if let Some(Err(refusal)) = name.map(check_name) {
+            return Ok(Reply::failure(refusal));
+        }
+        if let Some((user, password)) = credentials
+            && let Err(reply) = self.authenticate(Some(user), password)
         {
-            return reply;
+            return Ok(reply);
         }
         if !self.is_authenticated {
-            return Reply::Error(
+            return Ok(Reply::Error(
                 "NOAUTH HELLO must be called with the client already authenticated, otherwise \
                  the HELLO <proto> AUTH <user> <pass> option can be used to authenticate the \
                  client and select the RESP protocol version at the same time"
                     .into(),
-            );
+            ));
         }
         if let Some(name) = name {
-            self.set_name(&name);
+            self.set_name(name);
         }
         self.protocol = protocol;
-        info::hello(protocol, self.id)
+        Ok(info::hello(protocol, self.id))
     }
 
-    fn authenticate(&mut self, credentials: &Credentials) -> Result<(), Reply> {
-        let is_default = credentials.user.as_ref().is_none_or(|user| user.as_ref() == USER);
+    fn authenticate(&mut self, user: Option<&Bytes>, given: &[u8]) -> Result<(), Reply> {
+        let is_default = user.is_none_or(|user| user.as_ref() == USER);
         let admitted = match &self.shared.password {
-            Some(password) => is_default && password.is(&credentials.password),
-            None if credentials.user.is_none() => {
+            Some(password) => is_default && password.is(given),
+            None if user.is_none() => {
                 return Err(Reply::failure(
                     "AUTH <password> called without any password configured for the default \
                      user. Are you sure your configuration is correct?",
@@ -314,10 +337,6 @@ fn check_name(name: &Bytes) -> Result<(), Refusal> {
     Err(Refusal::not_served(format!(
         "a client's name has at most {NAME_BYTES_MAX} bytes of printable ASCII without spaces"
     )))
-}
-
-fn no_auth() -> Reply {
-    Reply::Error("NOAUTH Authentication required.".into())
 }
 
 /// The reply to a call that failed.
