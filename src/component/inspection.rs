@@ -2,44 +2,79 @@
 
 use std::pin::Pin;
 
-use futures_util::{Stream, stream};
-use leasehold_lock::{
-    LockError, ResourceId, Store, Violation,
-    inspect::{EndRequest, Ended, GrantView, Listing, Scope},
-};
+use futures_util::{Stream, StreamExt as _};
+use leasehold_lock::{LockError, ResourceId, Violation, inspect::Scope};
 use leasehold_net::{
-    completed::completed,
-    inspection::{self, ForcedBy, List, count, raw, state},
+    inspection::{ForcedBy, Inspector, Named, Names, name_prefix, reason},
     peer::Peer,
-    wire::deadline,
+    status::ErrorDescription,
 };
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
 use tokio::time::Instant;
-use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tonic::{Request, Response, Status};
 
 use super::{
     service::{Service, answer},
     wire,
 };
 
+/// The store's own names, which have no namespaces.
+#[derive(Clone, Copy)]
+struct OwnNames;
+
+impl Names for OwnNames {
+    fn resource(&self, id: &str, namespace: Vec<String>) -> Result<ResourceId, Violation> {
+        must_be_empty(&namespace)?;
+        ResourceId::new(id)
+    }
+
+    fn scope(&self, scope: pb::LockScope) -> Result<Scope, Violation> {
+        must_be_empty(&scope.namespace)?;
+        Ok(Scope::prefix(&name_prefix(scope.prefix)?))
+    }
+
+    fn read(&self, resource: &ResourceId) -> Named {
+        Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
+    }
+
+    fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str {
+        resource.as_str()
+    }
+}
+
+fn must_be_empty(namespace: &[String]) -> Result<(), Violation> {
+    if namespace.is_empty() {
+        return Ok(());
+    }
+    Err(Violation::new(
+        "namespace",
+        "is for the sidecar; on a component's socket give the store's whole name as resource_id \
+         or prefix",
+    ))
+}
+
 impl Service {
-    /// The store of the instance that a call names in its metadata, and maybe again as
-    /// `store_name`.
-    async fn inspected(
+    /// Inspects the store of the instance that a call names in its metadata, and maybe again as
+    /// `store_name`. Returns the message, and the calling process, too.
+    async fn inspector<T>(
         &self,
-        metadata: &MetadataMap,
-        store_name: &str,
-    ) -> Result<Store, LockError> {
+        request: Request<T>,
+        store_name: impl Fn(&T) -> &str,
+    ) -> Result<(Inspector<OwnNames>, T, Option<Peer>), LockError> {
         let arrived = Instant::now();
-        let instance = wire::instance(metadata)?;
-        if !store_name.is_empty() && store_name != instance {
+        let instance = wire::instance(request.metadata())?.to_owned();
+        let again = store_name(request.get_ref());
+        if !again.is_empty() && again != instance {
             return Err(Violation::new(
                 "store_name",
                 "is not that of x-component-instance; leave it empty",
             )
             .into());
         }
-        self.store_named(instance, arrived, deadline(metadata, arrived)).await
+        let store = self.store(&request, arrived).await?;
+        let peer = request.extensions().get().copied();
+        let inspector = Inspector { store, store_name: instance, names: OwnNames };
+        Ok((inspector, request.into_inner(), peer))
     }
 }
 
@@ -52,17 +87,8 @@ impl Inspection for Service {
         request: Request<pb::GetLockRequest>,
     ) -> Result<Response<pb::GetLockResponse>, Status> {
         answer("GetLock", async {
-            let (metadata, _, asked) = request.into_parts();
-            let store = self.inspected(&metadata, &asked.store_name).await?;
-            let resource = resource(&asked.resource_id, &asked.namespace)?;
-            let list = List::new(&["GetLock", wire::instance(&metadata)?, resource.as_str()]);
-            let page = list.page(asked.page_size, &asked.page_token)?;
-            let found = store.get(&resource, &page).await?;
-            Ok(Response::new(pb::GetLockResponse {
-                lock: Some(state(&found.lock, raw(&resource))),
-                waiters: count(found.waiters),
-                next_page_token: list.token(found.next.as_ref()),
-            }))
+            let (inspector, asked, _) = self.inspector(request, |it| &it.store_name).await?;
+            Ok(Response::new(inspector.get(asked).await?))
         })
         .await
     }
@@ -72,23 +98,8 @@ impl Inspection for Service {
         request: Request<pb::ListLocksRequest>,
     ) -> Result<Response<pb::ListLocksResponse>, Status> {
         answer("ListLocks", async {
-            let (metadata, _, asked) = request.into_parts();
-            let store = self.inspected(&metadata, &asked.store_name).await?;
-            let prefix = name_prefix(asked.scope.unwrap_or_default())?;
-            let holder_prefix = inspection::holder_prefix(asked.holder_prefix)?;
-            let list =
-                List::new(&["ListLocks", wire::instance(&metadata)?, &prefix, &holder_prefix]);
-            let page = list.page(asked.page_size, &asked.page_token)?;
-            let listing = Listing { scope: Scope::prefix(&prefix), holder_prefix, page };
-            let found = store.list(&listing).await?;
-            Ok(Response::new(pb::ListLocksResponse {
-                locks: found
-                    .items
-                    .iter()
-                    .map(|lock| state(lock, raw(&lock.resource)))
-                    .collect(),
-                next_page_token: list.token(found.next.as_ref()),
-            }))
+            let (inspector, asked, _) = self.inspector(request, |it| &it.store_name).await?;
+            Ok(Response::new(inspector.list(asked).await?))
         })
         .await
     }
@@ -98,17 +109,8 @@ impl Inspection for Service {
         request: Request<pb::ListWaitersRequest>,
     ) -> Result<Response<pb::ListWaitersResponse>, Status> {
         answer("ListWaiters", async {
-            let (metadata, _, asked) = request.into_parts();
-            let store = self.inspected(&metadata, &asked.store_name).await?;
-            let resource = resource(&asked.resource_id, &asked.namespace)?;
-            let list =
-                List::new(&["ListWaiters", wire::instance(&metadata)?, resource.as_str()]);
-            let page = list.page(asked.page_size, &asked.page_token)?;
-            let found = store.waiters(&resource, &page).await?;
-            Ok(Response::new(pb::ListWaitersResponse {
-                waiters: found.items.iter().map(inspection::waiter).collect(),
-                next_page_token: list.token(found.next.as_ref()),
-            }))
+            let (inspector, asked, _) = self.inspector(request, |it| &it.store_name).await?;
+            Ok(Response::new(inspector.waiters(asked).await?))
         })
         .await
     }
@@ -118,15 +120,10 @@ impl Inspection for Service {
         request: Request<pb::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
         answer("WatchLocks", async {
-            let (metadata, _, asked) = request.into_parts();
-            let store = self.inspected(&metadata, &asked.store_name).await?;
-            let scope =
-                inspection::watched_scope(asked, |id, within| resource(id, &within), scope)?;
-            let watch = store.watch(scope)?;
-            let events = stream::try_unfold(watch, async |mut watch| {
-                let event = watch.next().await.map_err(inspection::status)?;
-                Ok(Some((inspection::event(&event, raw), watch)))
-            });
+            let (inspector, asked, _) = self.inspector(request, |it| &it.store_name).await?;
+            let events = inspector.watch(asked)?;
+            let events =
+                events.map(|event| event.map_err(|error| ErrorDescription::from(error).into()));
             Ok(Response::new(Box::pin(events) as Self::WatchLocksStream))
         })
         .await
@@ -137,67 +134,13 @@ impl Inspection for Service {
         request: Request<pb::EndLocksRequest>,
     ) -> Result<Response<pb::EndLocksResponse>, Status> {
         answer("EndLocks", async {
-            let (metadata, extensions, asked) = request.into_parts();
-            let store = self.inspected(&metadata, &asked.store_name).await?;
-            let reason = inspection::reason(&asked.reason)?.to_owned();
-            let request =
-                inspection::end_request(asked, |id, within| resource(id, &within), scope)?;
-            let instance = wire::instance(&metadata)?.to_owned();
-            let peer = extensions.get().copied();
-            let ended = end(store, request, instance, peer, reason).await?;
-            Ok(Response::new(pb::EndLocksResponse {
-                ended: ended
-                    .locks
-                    .iter()
-                    .map(|lock| state(lock, raw(&lock.resource)))
-                    .collect(),
-                more: ended.more,
-            }))
+            let (inspector, mut asked, peer) =
+                self.inspector(request, |it| &it.store_name).await?;
+            let reason = reason(std::mem::take(&mut asked.reason))?;
+            let store_name = inspector.store_name.clone();
+            let by = ForcedBy { store_name, peer, reason, app_id: None };
+            Ok(Response::new(inspector.end(asked, by, |_, _| {}).await?))
         })
         .await
     }
-}
-
-/// Ends grants. Runs to its end even if the caller goes away, so that each end is logged.
-async fn end(
-    store: Store,
-    request: EndRequest,
-    instance: String,
-    peer: Option<Peer>,
-    reason: String,
-) -> Result<Ended, LockError> {
-    completed(async move {
-        let by = ForcedBy { app_id: None, peer, reason: &reason };
-        let on_end = |resource: &ResourceId, grant: &GrantView, outcome| {
-            by.log(&instance, resource.as_str(), grant, outcome);
-        };
-        store.end(&request, &on_end).await
-    })
-    .await
-}
-
-fn resource(id: &str, namespace: &[String]) -> Result<ResourceId, Violation> {
-    must_be_empty(namespace)?;
-    ResourceId::new(id)
-}
-
-fn scope(scope: pb::LockScope) -> Result<Scope, Violation> {
-    Ok(Scope::prefix(&name_prefix(scope)?))
-}
-
-/// The prefix of the names of a scope. Here a scope has no namespaces.
-fn name_prefix(scope: pb::LockScope) -> Result<String, Violation> {
-    must_be_empty(&scope.namespace)?;
-    inspection::name_prefix(scope.prefix)
-}
-
-fn must_be_empty(namespace: &[String]) -> Result<(), Violation> {
-    if namespace.is_empty() {
-        return Ok(());
-    }
-    Err(Violation::new(
-        "namespace",
-        "is for the sidecar; on a component's socket give the store's whole name as resource_id \
-         or prefix",
-    ))
 }

@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use leasehold_lock::{Granted, LockError, Store, UnlockRequest, inspect::EndOutcome};
+use leasehold_lock::{Granted, LockError, Store};
 use leasehold_net::{
     answers::Delivery,
-    completed::completed,
-    inspection::{self, ForcedBy},
-    peer::Peer,
+    inspection::{ForcedBy, force_unlock},
     status::ErrorDescription,
     wire::{deadline, duration},
 };
@@ -38,22 +36,13 @@ impl Service {
     }
 
     /// The store of the instance that a call names.
-    async fn store<T>(
+    pub(super) async fn store<T>(
         &self,
         request: &Request<T>,
         arrived: Instant,
     ) -> Result<Store, LockError> {
         let instance = wire::instance(request.metadata())?;
         let deadline = deadline(request.metadata(), arrived);
-        self.store_named(instance, arrived, deadline).await
-    }
-
-    pub(super) async fn store_named(
-        &self,
-        instance: &str,
-        arrived: Instant,
-        deadline: Option<Instant>,
-    ) -> Result<Store, LockError> {
         self.instances.store(instance, arrived, deadline).await
     }
 
@@ -149,9 +138,16 @@ impl LockStore for Service {
             let store = self.store(&request, arrived).await?;
             let unlock = wire::unlock(request.get_ref())?;
             if request.get_ref().force {
-                let instance = wire::instance(request.metadata())?.to_owned();
-                let peer = request.extensions().get().copied();
-                force(store, unlock, instance, peer).await?;
+                let by = ForcedBy {
+                    store_name: wire::instance(request.metadata())?.to_owned(),
+                    peer: request.extensions().get().copied(),
+                    ..ForcedBy::default()
+                };
+                let (resource, by_force) = (unlock.resource.clone(), store.clone());
+                let shown = resource.as_str().to_owned();
+                let unlock =
+                    move |until| async move { by_force.unlock_by(unlock, until).await };
+                force_unlock(store, resource, None, by, shown, unlock).await?;
             } else {
                 store.unlock(unlock).await?;
             }
@@ -159,30 +155,6 @@ impl LockStore for Service {
         })
         .await
     }
-}
-
-/// Unlocks by force. Runs to its end even if the caller goes away, so that it is logged.
-async fn force(
-    store: Store,
-    unlock: UnlockRequest,
-    instance: String,
-    peer: Option<Peer>,
-) -> Result<(), LockError> {
-    completed(async move {
-        let resource = unlock.resource.clone();
-        let until = store.until();
-        let seen = inspection::seen(&store, &resource, None).await;
-        let forced = store.unlock_by(unlock, until).await;
-        let outcome = match &forced {
-            Ok(()) => EndOutcome::Ended,
-            Err(LockError::OutcomeUnknown(_)) => EndOutcome::Unknown,
-            Err(_) => return forced,
-        };
-        let by = ForcedBy { peer, ..ForcedBy::default() };
-        by.log_seen(&instance, resource.as_str(), &seen, None, outcome);
-        forced
-    })
-    .await
 }
 
 /// Answers one call. An error becomes a status, and the outcome is traced without any ID.

@@ -7,13 +7,13 @@ use leasehold_lock::{Instant, Renewed, Ttl, safe_deadline};
 /// Until when the holder may rely on a grant, with the requests that determine it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Belief {
-    terms: Terms,
+    terms: Extent,
     /// When the latest request that may have changed the TTL was sent.
     sent: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Terms {
+struct Extent {
     /// The TTL granted, or the TTL of a later request that may have been granted.
     ttl: Duration,
     /// The TTL that renewals ask for. A store may grant more, even more than its
@@ -27,13 +27,13 @@ struct Terms {
 pub(super) struct Sending {
     at: Instant,
     asked: Duration,
-    before: Terms,
+    before: Extent,
 }
 
 impl Belief {
     /// A grant of `ttl` that counts from `since`, for which `asked` was asked.
     pub(super) fn new(since: Instant, ttl: Duration, asked: Duration) -> Self {
-        let terms = Terms { ttl, asked, safe_deadline: safe_deadline(since, ttl) };
+        let terms = Extent { ttl, asked, safe_deadline: safe_deadline(since, ttl) };
         Self { terms, sent: since }
     }
 
@@ -83,7 +83,7 @@ impl Belief {
             self.terms.ttl = self.terms.ttl.min(renewed.ttl);
             self.terms.safe_deadline = self.terms.safe_deadline.min(safe_deadline);
         } else {
-            self.terms = Terms { ttl: renewed.ttl, asked: sending.asked, safe_deadline };
+            self.terms = Extent { ttl: renewed.ttl, asked: sending.asked, safe_deadline };
         }
     }
 

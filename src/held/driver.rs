@@ -11,7 +11,7 @@ use tokio::{
 use tracing::warn;
 
 use super::{
-    Change, Engine, HoldEnd, belief::Sending, lane::LanePermit, record::RecordId,
+    Change, Engine, HoldEnd, Resource, belief::Sending, lane::LanePermit, record::RecordId,
     schedule::Due, table::Table,
 };
 
@@ -110,10 +110,10 @@ impl Engine {
     fn start_renewal(&self, table: &mut Table, id: RecordId, permit: LanePermit) {
         let Some(record) = table.get_mut(id) else { return };
         let patience = record.schedule.attempt_patience();
-        let (target, lock_id) = (record.target(), record.lock_id.clone());
+        let (resource, lock_id) = record.name();
         let engine = self.clone();
         record.schedule.start(self.0.runtime.spawn(async move {
-            let renew = |asked| target.renew(&lock_id, Some(asked));
+            let renew = |asked| resource.renew(&lock_id, Some(asked));
             let attempt = engine.attempt(id, patience, renew);
             let Some((sending, result)) = attempt.await else { return };
             drop(permit);
@@ -169,16 +169,17 @@ impl Engine {
         let now = Instant::now();
         let mut table = self.table();
         let Some(record) = table.get_mut(id) else { return };
-        if !record.schedule.is_this_task() || record.holder.is_nobody() {
+        if !record.schedule.is_this_task() || record.keeper.is_nobody() {
             return;
         }
         if let Err(LockError::Unsupported(answer)) = result
             && record.schedule.is_automatic()
         {
-            warn!(store = %record.store.name(), resource = record.resource.as_str(),
+            let Resource { store, id } = &record.holding.resource;
+            warn!(store = %store.name(), resource = id.as_str(),
                 answer = &**answer,
                 "the lock store cannot renew; the lock lasts until its TTL ends");
-            record.store.refused_to_renew();
+            store.refused_to_renew();
             record.schedule.leave_to_app();
         }
         match record.renewal_ended(sending, result, now) {
@@ -191,7 +192,7 @@ impl Engine {
             Some(HoldEnd::Lost(cause)) => self.lose(&mut table, id, cause),
             Some(ended) => {
                 if let Some(mut record) = table.remove(id) {
-                    record.holder.notify(ended);
+                    record.keeper.notify(ended);
                 }
             }
         }

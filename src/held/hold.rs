@@ -38,9 +38,9 @@ impl Engine {
 
     fn insert(&self, record: Record) -> Option<(RecordId, u32)> {
         let mut table = self.table();
-        let key = record.key();
-        table.lost.forget(&key, &record.lock_id);
-        if let Some(id) = table.find(&key, &record.lock_id) {
+        let name = record.name();
+        table.lost.forget(&name);
+        if let Some(id) = table.find(&name) {
             let replays = table.replayed(id, record);
             self.reschedule(&mut table, id);
             return replays.map(|replays| (id, replays));
@@ -48,9 +48,9 @@ impl Engine {
         // Of two grants that exclude each other, the later has the greater token, and the
         // earlier has ended. The tokens of shared grants do not show that.
         let mut is_over = false;
-        for id in table.excluded_by(&key, record.mode) {
+        for id in table.excluded_by(&name.0, record.holding.mode) {
             let Some(held) = table.get_mut(id) else { continue };
-            if held.token > record.token {
+            if held.holding.token > record.holding.token {
                 is_over = true;
             } else {
                 let cause = held.schedule.cause_at(Instant::now());

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use leasehold_lock::{AttemptId, LockError, RequestId};
 
 use super::{
-    Engine, Target, belief::Sending, claims::Claims, record::RecordId,
+    Engine, Resource, belief::Sending, claims::Claims, record::RecordId,
     renewal::changed_nothing, store::Request,
 };
 
@@ -28,12 +28,12 @@ impl Engine {
     #[must_use]
     pub fn begin(
         &self,
-        target: &Target,
+        resource: Resource,
         request_id: RequestId,
         asked: Duration,
         attempt: AttemptId,
     ) -> InFlight {
-        let request = (target.key(), request_id);
+        let request = (resource, request_id);
         let id = {
             let mut table = self.table();
             table.in_flight.begin(request.clone());
@@ -70,7 +70,7 @@ impl InFlight {
         let mut table = self.engine.table();
         let id = table.find_request(&self.request);
         let held = id.and_then(|id| table.get_mut(id));
-        held.is_none_or(|held| held.holder.is_nobody())
+        held.is_none_or(|held| held.keeper.is_nobody())
             && table.in_flight.is_alone(&self.request)
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use leasehold_lock::{Instant, LockId};
 
-use super::{Cause, Engine, Target, record::Record, schedule::Due, unlock::Unlock};
+use super::{Cause, Engine, Resource, record::Record, schedule::Due, unlock::Unlock};
 
 /// What this process knows of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,19 +23,19 @@ pub enum Known {
 impl Engine {
     /// What is known of the lock with this ID.
     #[must_use]
-    pub fn known(&self, target: &Target, lock_id: &LockId) -> Known {
-        let key = &target.key();
+    pub fn known(&self, resource: &Resource, lock_id: &LockId) -> Known {
+        let name = (resource.clone(), lock_id.clone());
         let now = Instant::now();
         let mut table = self.table();
-        if let Some(id) = table.find(key, lock_id)
+        if let Some(id) = table.find(&name)
             && let Some(record) = table.get_mut(id)
         {
             return record.known(now);
         }
-        if let Some(cause) = table.lost.cause(key, lock_id, now) {
+        if let Some(cause) = table.lost.cause(&name, now) {
             return Known::Lost(cause);
         }
-        if target.store.store().is_ending(&target.resource, lock_id) {
+        if resource.store.store().is_ending(&resource.id, lock_id) {
             return Known::Unlocking;
         }
         Known::NotHeld
@@ -44,7 +44,7 @@ impl Engine {
 
 impl Record {
     fn known(&self, now: Instant) -> Known {
-        if self.holder.is_nobody() {
+        if self.keeper.is_nobody() {
             return Known::Unlocking;
         }
         // The driver may be late.

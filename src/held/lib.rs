@@ -11,11 +11,10 @@
 //!                              └── lost: the stream, or a notice to the app
 //! ```
 //!
-//! - `table` keeps the records, ordered by when something comes due; `others` finds one
-//!   among many of the same name; `lane` limits how many renewals are under way towards
-//!   each store.
+//! - `table` keeps the records, ordered by when something comes due; `lane` limits how many
+//!   renewals are under way towards each store.
 //! - A record's state is that of three small machines, each drawn at its type: its
-//!   `renewal`, its `unlock`, and its `holder`. Their methods decide and return what to
+//!   `renewal`, its `unlock`, and its `keeper`. Their methods decide and return what to
 //!   do; they wait for nothing.
 //! - `schedule` says when a lock is renewed, released (`max_hold`) and lost; `belief` is
 //!   until when its holder may rely on it.
@@ -25,7 +24,7 @@
 //! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
 //!   await.
 //!
-//! A store is whatever implements [`LockStore`]. Nothing here depends on the sidecar.
+//! Nothing here depends on the sidecar.
 
 mod belief;
 mod calls;
@@ -36,14 +35,13 @@ mod driver;
 mod engine;
 mod error;
 mod hold;
-mod holder;
 mod in_flight;
+mod keeper;
 mod known;
 mod lane;
 mod loss;
 mod lost;
 mod max_hold;
-mod others;
 mod record;
 mod renewal;
 mod schedule;
@@ -62,5 +60,4 @@ pub use in_flight::InFlight;
 pub use known::Known;
 pub use max_hold::MaxHold;
 pub use record::{Holding, LostLock};
-use store::HeldKey;
-pub use store::{LockStore, Target};
+pub use store::{LockStore, Resource};

@@ -5,7 +5,7 @@ use tokio::sync::mpsc;
 use tracing::{info, warn};
 
 use super::{
-    Cause, Engine, HoldEnd, Target,
+    Cause, Engine, HoldEnd, Resource,
     record::{Record, RecordId},
     renewal,
     table::Table,
@@ -17,7 +17,7 @@ impl Engine {
     pub(super) fn abandon(&self, id: RecordId, replays: u32) {
         let mut table = self.table();
         let held = table.get_mut(id).filter(|held| held.replays == replays);
-        if held.is_some_and(|held| held.holder.is_stream())
+        if held.is_some_and(|held| held.keeper.is_stream())
             && let Some(record) = table.remove(id)
         {
             self.release(&mut table, record);
@@ -27,26 +27,26 @@ impl Engine {
     /// Releases a lock that was held for the longest allowed time.
     pub(super) fn release_held_long_enough(&self, table: &mut Table, id: RecordId) {
         let Some(mut record) = table.remove(id) else { return };
-        self.notify_holder(table, &mut record, Cause::MaxHold);
+        self.notify_keeper(table, &mut record, Cause::MaxHold);
         self.release(table, record);
     }
 
     /// Releases a lock whose unlock the app reports as failed: stops renewing it, and retries
     /// until the release is confirmed. The store may still have a lock that was lost. Returns
     /// whether the lock is or was held here; if not, nothing is done.
-    pub fn give_up(&self, target: &Target, lock_id: &LockId) -> bool {
-        let key = &target.key();
+    pub fn give_up(&self, resource: &Resource, lock_id: &LockId) -> bool {
+        let name = (resource.clone(), lock_id.clone());
         let mut table = self.table();
-        if let Some(mut record) = table.find(key, lock_id).and_then(|id| table.remove(id)) {
-            record.holder.notify(HoldEnd::Unlocked);
+        if let Some(mut record) = table.find(&name).and_then(|id| table.remove(id)) {
+            record.keeper.notify(HoldEnd::Unlocked);
             self.release(&mut table, record);
             return true;
         }
-        let store = target.store.store();
-        if store.is_ending(&target.resource, lock_id) {
+        let store = resource.store.store();
+        if store.is_ending(&resource.id, lock_id) {
             return true;
         }
-        let Some(loss) = table.lost.loss(key, lock_id, Instant::now()) else { return false };
+        let Some(loss) = table.lost.loss(&name, Instant::now()).cloned() else { return false };
         let in_flight = loss.request.is_some_and(|request| table.in_flight.contains(&request));
         // A request in flight may be answered with it. If not, the TTL ends it.
         if loss.cause.may_still_be_held() && !in_flight {
@@ -65,14 +65,14 @@ impl Engine {
     /// Notifies the holder, if there is one, that this lock, which is not in the table, is lost.
     pub(super) fn report_loss(&self, table: &mut Table, mut record: Record, cause: Cause) {
         record.cancel_renewal();
-        if record.holder.is_nobody() {
+        if record.keeper.is_nobody() {
             return;
         }
-        self.notify_holder(table, &mut record, cause);
+        self.notify_keeper(table, &mut record, cause);
     }
 
-    fn notify_holder(&self, table: &mut Table, record: &mut Record, cause: Cause) {
-        let had_stream = record.holder.notify(HoldEnd::Lost(cause));
+    fn notify_keeper(&self, table: &mut Table, record: &mut Record, cause: Cause) {
+        let had_stream = record.keeper.notify(HoldEnd::Lost(cause));
         self.note(table, record, cause, !had_stream);
     }
 
@@ -84,8 +84,7 @@ impl Engine {
         } else {
             warn!(store, resource, %cause, "a held lock is lost");
         }
-        let (key, loss) = (record.key(), record.loss(cause));
-        table.lost.remember(key, lost.lock_id.clone(), loss, Instant::now());
+        table.lost.remember(record.name(), record.loss(cause), Instant::now());
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {
@@ -112,7 +111,7 @@ impl Engine {
     /// Releases a lock that is not in the table any more.
     pub(super) fn release_now(&self, mut record: Record) {
         let renewal = record.schedule.take_task();
-        let abandonment = record.store.store().abandon(record.abandoned());
+        let abandonment = record.holding.resource.store.store().abandon(record.abandoned());
         self.spawn(async move {
             renewal::cancel(renewal).await;
             abandonment.end().await;

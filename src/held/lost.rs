@@ -6,17 +6,17 @@ use std::{
     time::Duration,
 };
 
-use leasehold_lock::{Abandoned, Instant, LockId};
+use leasehold_lock::{Abandoned, Instant};
 
-use super::{Cause, HeldKey, store::Request};
+use super::{
+    Cause,
+    store::{GrantName, Request},
+};
 
 /// How long a lost lock is remembered.
 const REMEMBERED_FOR: Duration = Duration::from_secs(600);
 /// How many are remembered. The oldest is forgotten first.
 const REMEMBERED_MAX: usize = 10_000;
-
-/// A grant's full name.
-pub(super) type Name = (HeldKey, LockId);
 
 /// The loss of a lock.
 #[derive(Clone, Debug)]
@@ -31,49 +31,36 @@ pub(super) struct Loss {
 /// Remembers lost locks for a while.
 #[derive(Debug, Default)]
 pub(super) struct Lost {
-    losses: HashMap<Name, (Instant, Loss)>,
-    order: VecDeque<(Instant, Name)>,
+    losses: HashMap<GrantName, (Instant, Loss)>,
+    order: VecDeque<(Instant, GrantName)>,
 }
 
 impl Lost {
     /// Records a loss at `now`.
-    pub(super) fn remember(&mut self, key: HeldKey, lock_id: LockId, loss: Loss, now: Instant) {
+    pub(super) fn remember(&mut self, name: GrantName, loss: Loss, now: Instant) {
         self.forget_old(now);
         if self.order.len() >= REMEMBERED_MAX {
             self.forget_oldest();
         }
-        let name = (key, lock_id);
         self.losses.insert(name.clone(), (now, loss));
         self.order.push_back((now, name));
     }
 
     /// Why this lock was lost, if that is still remembered.
-    pub(super) fn cause(
-        &mut self,
-        key: &HeldKey,
-        lock_id: &LockId,
-        now: Instant,
-    ) -> Option<Cause> {
-        self.loss(key, lock_id, now).map(|loss| loss.cause)
+    pub(super) fn cause(&mut self, name: &GrantName, now: Instant) -> Option<Cause> {
+        self.loss(name, now).map(|loss| loss.cause)
     }
 
     /// Like [`Lost::cause`], with the grant that the store may still have.
-    pub(super) fn loss(
-        &mut self,
-        key: &HeldKey,
-        lock_id: &LockId,
-        now: Instant,
-    ) -> Option<Loss> {
+    pub(super) fn loss(&mut self, name: &GrantName, now: Instant) -> Option<&Loss> {
         self.forget_old(now);
-        self.losses.get(&(key.clone(), lock_id.clone())).map(|(_, loss)| loss.clone())
+        self.losses.get(name).map(|(_, loss)| loss)
     }
 
     /// A lock of this name is held again: a caller that chooses its lock ID may use it
     /// twice.
-    pub(super) fn forget(&mut self, key: &HeldKey, lock_id: &LockId) {
-        if !self.losses.is_empty() {
-            self.losses.remove(&(key.clone(), lock_id.clone()));
-        }
+    pub(super) fn forget(&mut self, name: &GrantName) {
+        self.losses.remove(name);
     }
 
     fn forget_old(&mut self, now: Instant) {
@@ -92,33 +79,40 @@ impl Lost {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_lock::ResourceId;
+    use std::sync::Arc;
+
+    use leasehold_lock::{LockId, ResourceId};
 
     use super::*;
+    use crate::{LockStore, Resource, tests::scripted};
 
-    fn key(resource: usize) -> HeldKey {
-        HeldKey {
-            store: "s".into(),
-            resource: ResourceId::new(&format!("r{resource}")).unwrap(),
-        }
+    fn name(store: &Arc<LockStore>, resource: usize, lock_id: &LockId) -> GrantName {
+        let id = ResourceId::new(&format!("r{resource}")).unwrap();
+        (Resource { store: Arc::clone(store), id }, lock_id.clone())
     }
 
     fn loss(cause: Cause) -> Loss {
-        let (resource, lock_id) = (key(0).resource, LockId::random());
-        let ttl = Duration::from_secs(30);
-        let grant = Abandoned { resource, lock_id, id: None, claims: Vec::new(), ttl };
+        let grant = Abandoned {
+            resource: "r".parse().unwrap(),
+            lock_id: LockId::random(),
+            id: None,
+            claims: Vec::new(),
+            ttl: Duration::from_secs(30),
+        };
         Loss { cause, grant, request: None }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_loss_is_remembered_for_ten_minutes() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
-        lost.remember(key(0), id.clone(), loss(Cause::Forced), now);
+        let store = scripted("s").0;
+        let named = |resource| name(&store, resource, &id);
+        lost.remember(named(0), loss(Cause::Forced), now);
         let last = now + Duration::from_secs(600) - Duration::from_millis(1);
-        assert_eq!(lost.cause(&key(0), &id, last), Some(Cause::Forced));
-        assert_eq!(lost.cause(&key(0), &LockId::random(), last), None);
-        assert_eq!(lost.cause(&key(1), &id, last), None);
-        assert_eq!(lost.cause(&key(0), &id, now + Duration::from_secs(600)), None);
+        assert_eq!(lost.cause(&named(0), last), Some(Cause::Forced));
+        assert_eq!(lost.cause(&name(&store, 0, &LockId::random()), last), None);
+        assert_eq!(lost.cause(&named(1), last), None);
+        assert_eq!(lost.cause(&named(0), now + Duration::from_secs(600)), None);
         assert!(lost.losses.is_empty() && lost.order.is_empty());
     }
 
@@ -126,11 +120,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn ten_thousand_are_remembered() {
         let (mut lost, id, now) = (Lost::default(), LockId::random(), Instant::now());
+        let store = scripted("s").0;
         for resource in 0..=REMEMBERED_MAX {
-            lost.remember(key(resource), id.clone(), loss(Cause::Expired), now);
+            lost.remember(name(&store, resource, &id), loss(Cause::Expired), now);
         }
-        assert_eq!(lost.cause(&key(0), &id, now), None);
-        assert_eq!(lost.cause(&key(1), &id, now), Some(Cause::Expired));
+        assert_eq!(lost.cause(&name(&store, 0, &id), now), None);
+        assert_eq!(lost.cause(&name(&store, 1, &id), now), Some(Cause::Expired));
         assert_eq!(lost.losses.len(), REMEMBERED_MAX);
     }
 }

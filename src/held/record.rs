@@ -9,24 +9,22 @@ use leasehold_lock::{
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::{
-    Cause, Change, HeldKey, HoldEnd, LockStore, MaxHold, Target,
+    Cause, Change, HoldEnd, MaxHold, Resource,
     belief::{Belief, Sending},
     claims::Claims,
-    holder::Holder,
+    keeper::Keeper,
     lost::Loss,
     renewal::changed_nothing,
     schedule::RenewalSchedule,
-    store::Request,
+    store::{GrantName, Request},
     unlock::Unlock,
 };
 
 /// A grant with the parameters of holding it.
 #[derive(Debug)]
 pub struct Holding {
-    /// The store that granted it.
-    pub store: Arc<dyn LockStore>,
-    /// What is locked, prefixed.
-    pub resource: ResourceId,
+    /// What is locked.
+    pub resource: Resource,
     /// What is locked, as the app names it.
     pub app_resource: ResourceId,
     /// The lock ID of the grant.
@@ -77,28 +75,19 @@ pub(super) type RecordId = u64;
 
 /// The record of a held lock. Its state is that of three machines, each drawn at its
 /// type: [`Renewal`](super::renewal::Renewal) within the schedule, [`Unlock`] and
-/// [`Holder`].
+/// [`Keeper`].
 pub(super) struct Record {
-    pub(super) store: Arc<dyn LockStore>,
-    pub(super) resource: ResourceId,
-    pub(super) app_resource: ResourceId,
-    pub(super) lock_id: LockId,
+    /// Of the latest request that got the grant.
+    pub(super) holding: Holding,
     pub(super) claims: Claims,
-    pub(super) grant_id: Option<GrantId>,
-    pub(super) mode: Mode,
-    pub(super) token: Option<FencingToken>,
-    pub(super) request_id: Option<RequestId>,
-    /// When the latest request that got the grant was sent.
-    granted: Instant,
     pub(super) schedule: RenewalSchedule,
     pub(super) unlock: Unlock,
-    pub(super) holder: Holder,
+    pub(super) keeper: Keeper,
     /// How many requests found the lock held here. Dropping the guard of an earlier one
     /// does nothing.
     pub(super) replays: u32,
     /// Its entry in the table's order.
     pub(super) timer: Instant,
-    _place: OwnedSemaphorePermit,
 }
 
 impl Record {
@@ -112,22 +101,13 @@ impl Record {
             fastrand::f64(),
         );
         Self {
-            store: holding.store,
-            resource: holding.resource,
-            app_resource: holding.app_resource,
-            lock_id: holding.lock_id,
             claims: Claims::of(holding.attempt),
-            grant_id: holding.grant_id,
-            mode: holding.mode,
-            token: holding.token,
-            request_id: holding.request_id,
-            granted: holding.since,
             timer: schedule.next(),
             schedule,
             unlock: Unlock::None,
-            holder: stream.map_or(Holder::Received, Holder::Stream),
+            keeper: stream.map_or(Keeper::Received, Keeper::Stream),
             replays: 0,
-            _place: holding.place,
+            holding,
         }
     }
 
@@ -135,18 +115,19 @@ impl Record {
     /// answer arrives later: then the lock stays with those who have it.
     pub(super) fn replayed(&mut self, mut replay: Self) -> bool {
         self.claims.extend(&replay.claims);
-        if replay.granted < self.granted && !self.holder.is_nobody() {
-            replay.holder.notify(HoldEnd::Superseded);
+        let (held, again) = (&mut self.holding, replay.holding);
+        if again.since < held.since && !self.keeper.is_nobody() {
+            replay.keeper.notify(HoldEnd::Superseded);
             return false;
         }
-        self.granted = replay.granted;
+        held.since = again.since;
+        held.request_id = again.request_id.or(held.request_id.take());
         self.replays += 1;
-        self.holder.replayed(replay.holder);
+        self.keeper.replayed(replay.keeper);
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();
         }
         self.unlock.renewed();
-        self.request_id = replay.request_id.or(self.request_id.take());
         true
     }
 
@@ -187,7 +168,7 @@ impl Record {
             Change::MaxHold(max_hold) => self.schedule.limit(since, max_hold),
             Change::Detach => {
                 self.schedule.detach();
-                self.holder.detached();
+                self.keeper.detached();
             }
         }
     }
@@ -202,7 +183,7 @@ impl Record {
     /// Nobody has the lock any more, but requests in flight may be answered with it. Until then it
     /// only runs out.
     pub(super) fn leave_to_requests(&mut self) {
-        self.holder = Holder::Nobody;
+        self.keeper = Keeper::Nobody;
         let renewal = self.schedule.take_task();
         self.schedule.detach();
         if let Some(renewal) = renewal {
@@ -212,18 +193,13 @@ impl Record {
         }
     }
 
-    pub(super) fn key(&self) -> HeldKey {
-        HeldKey { store: Arc::clone(self.store.name()), resource: self.resource.clone() }
-    }
-
-    /// The store, and the name there, with which it was acquired.
-    pub(super) fn target(&self) -> Target {
-        Target { store: Arc::clone(&self.store), resource: self.resource.clone() }
+    pub(super) fn name(&self) -> GrantName {
+        (self.holding.resource.clone(), self.holding.lock_id.clone())
     }
 
     /// The request that made the grant, if it has a `request_id`.
     pub(super) fn request(&self) -> Option<Request> {
-        Some((self.key(), self.request_id.clone()?))
+        Some((self.holding.resource.clone(), self.holding.request_id.clone()?))
     }
 
     /// What is remembered of its loss.
@@ -234,21 +210,22 @@ impl Record {
     /// The grant, to be released.
     pub(super) fn abandoned(&self) -> Abandoned {
         Abandoned {
-            resource: self.resource.clone(),
-            lock_id: self.lock_id.clone(),
-            id: self.grant_id,
+            resource: self.holding.resource.id.clone(),
+            lock_id: self.holding.lock_id.clone(),
+            id: self.holding.grant_id,
             claims: self.claims.iter().collect(),
             ttl: self.schedule.belief().ttl(),
         }
     }
 
     pub(super) fn lost(&self, cause: Cause) -> LostLock {
+        let Holding { resource, app_resource, lock_id, token, .. } = &self.holding;
         LostLock {
-            store: Arc::clone(self.store.name()),
-            resource: self.resource.clone(),
-            app_resource: self.app_resource.clone(),
-            lock_id: self.lock_id.clone(),
-            token: self.token,
+            store: Arc::clone(resource.store.name()),
+            resource: resource.id.clone(),
+            app_resource: app_resource.clone(),
+            lock_id: lock_id.clone(),
+            token: *token,
             cause,
         }
     }

@@ -1,30 +1,29 @@
 //! All held locks, in the order in which something comes due.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, hash_map::Entry},
+    collections::{BTreeMap, BTreeSet, HashMap},
     sync::Arc,
 };
 
-use leasehold_lock::{AttemptId, Instant, LockId, Mode};
+use leasehold_lock::{AttemptId, Instant, Mode};
 use tokio::sync::Notify;
 
 use super::{
-    HeldKey,
     in_flight::InFlightRequests,
     lane::{Lane, LanePermit},
     lost::Lost,
-    others::Others,
     record::{Record, RecordId},
     schedule::Due,
-    store::Request,
+    store::{GrantName, Request, Resource},
 };
 
 /// The records and their indexes. Its methods keep them consistent.
 pub(super) struct Table {
     records: HashMap<RecordId, Record>,
-    by_key: HashMap<HeldKey, RecordId>,
-    /// Records of a key that has, or had, one in `by_key` already.
-    others: HashMap<HeldKey, Others>,
+    /// In the order in which they were added: one exclusive grant, or shared grants.
+    by_resource: HashMap<Resource, Vec<RecordId>>,
+    by_name: HashMap<GrantName, RecordId>,
+    by_request: HashMap<Request, RecordId>,
     timers: BTreeSet<(Instant, RecordId)>,
     /// By the name of their store.
     lanes: BTreeMap<Arc<str>, Lane>,
@@ -42,8 +41,9 @@ impl Table {
     pub(super) fn new(lane_in_flight_max: usize) -> Self {
         Self {
             records: HashMap::new(),
-            by_key: HashMap::new(),
-            others: HashMap::new(),
+            by_resource: HashMap::new(),
+            by_name: HashMap::new(),
+            by_request: HashMap::new(),
             timers: BTreeSet::new(),
             lanes: BTreeMap::new(),
             lane_in_flight_max,
@@ -68,7 +68,7 @@ impl Table {
             (None, _) => {}
         }
         let is_last = self.in_flight.end(request);
-        let id = id.filter(|id| is_last && self.records[id].holder.is_nobody())?;
+        let id = id.filter(|id| is_last && self.records[id].keeper.is_nobody())?;
         self.remove(id)
     }
 
@@ -84,60 +84,49 @@ impl Table {
         self.records.get_mut(&id)
     }
 
-    /// The records of a key, of any lock ID: one exclusive grant, or shared grants.
-    pub(super) fn of_key(&self, key: &HeldKey) -> impl Iterator<Item = (RecordId, &Record)> {
-        let others = self.others.get(key).into_iter().flat_map(Others::ids);
-        let ids = self.by_key.get(key).copied().into_iter().chain(others);
-        ids.filter_map(|id| Some((id, self.records.get(&id)?)))
+    /// The records of a resource: one exclusive grant, or shared grants.
+    pub(super) fn of_resource(
+        &self,
+        resource: &Resource,
+    ) -> impl Iterator<Item = (RecordId, &Record)> {
+        let ids = self.by_resource.get(resource).into_iter().flatten();
+        ids.filter_map(|id| Some((*id, self.records.get(id)?)))
     }
 
-    /// The records of a key that cannot live together with a grant of this mode.
-    pub(super) fn excluded_by(&self, key: &HeldKey, mode: Mode) -> Vec<RecordId> {
+    /// The records of a resource that cannot live together with a grant of this mode.
+    pub(super) fn excluded_by(&self, resource: &Resource, mode: Mode) -> Vec<RecordId> {
+        let records = self.of_resource(resource);
         if mode == Mode::Exclusive {
-            return self.of_key(key).map(|(id, _)| id).collect();
+            return records.map(|(id, _)| id).collect();
         }
-        // An exclusive record is the only one of its key.
-        let id = self.first_of(key, |record| record.mode == Mode::Exclusive);
-        id.into_iter().collect()
+        // An exclusive record is the only one of its resource.
+        let first = records.take(1).filter(|(_, first)| first.holding.mode == Mode::Exclusive);
+        first.map(|(id, _)| id).collect()
     }
 
     /// The record of this grant.
-    pub(super) fn find(&self, key: &HeldKey, lock_id: &LockId) -> Option<RecordId> {
-        self.first_of(key, |record| record.lock_id == *lock_id)
-            .or_else(|| self.others.get(key)?.with_lock_id(lock_id))
+    pub(super) fn find(&self, name: &GrantName) -> Option<RecordId> {
+        self.by_name.get(name).copied()
     }
 
     /// The record of the grant that a request with this request ID made.
     pub(super) fn find_request(&self, request: &Request) -> Option<RecordId> {
-        let (key, request_id) = request;
-        self.first_of(key, |record| record.request_id.as_ref() == Some(request_id))
-            .or_else(|| self.others.get(key)?.with_request_id(request_id))
+        self.by_request.get(request).copied()
     }
 
-    /// The record of a key in `by_key`, if it is the one that is asked for.
-    fn first_of(&self, key: &HeldKey, is_it: impl FnOnce(&Record) -> bool) -> Option<RecordId> {
-        let id = *self.by_key.get(key)?;
-        is_it(self.records.get(&id)?).then_some(id)
-    }
-
-    /// Adds a record, whose key and lock ID no other has.
+    /// Adds a record, whose name no other has.
     pub(super) fn insert(&mut self, mut record: Record) -> RecordId {
+        let id = self.next_id;
+        self.next_id += 1;
         if let Some(request) = record.request() {
             let mut claims = self.in_flight.take_claims(&request);
             claims.extend(&record.claims);
             record.claims = claims;
+            self.by_request.insert(request, id);
         }
-        let id = self.next_id;
-        self.next_id += 1;
         self.timers.insert((record.timer, id));
-        match self.by_key.entry(record.key()) {
-            Entry::Vacant(first) => {
-                first.insert(id);
-            }
-            Entry::Occupied(first) => {
-                self.others.entry(first.key().clone()).or_default().insert(id, &record);
-            }
-        }
+        self.by_resource.entry(record.holding.resource.clone()).or_default().push(id);
+        self.by_name.insert(record.name(), id);
         self.records.insert(id, record);
         id
     }
@@ -146,19 +135,15 @@ impl Table {
     /// `None` if a later request has the lock already.
     pub(super) fn replayed(&mut self, id: RecordId, replay: Record) -> Option<u32> {
         self.dequeue(id);
-        let key = replay.key();
         let held = self.records.get_mut(&id)?;
-        let others = self.others.get_mut(&key);
-        let others = others.filter(|_| self.by_key.get(&key) != Some(&id));
-        let is_latest = if let Some(others) = others {
-            others.remove(id, held);
-            let is_latest = held.replayed(replay);
-            others.insert(id, held);
-            is_latest
-        } else {
-            held.replayed(replay)
-        };
-        is_latest.then_some(held.replays)
+        let before = held.request();
+        let is_latest = held.replayed(replay);
+        let (after, replays) = (held.request(), held.replays);
+        if before != after {
+            self.forget_request(before, id);
+            self.by_request.extend(after.map(|request| (request, id)));
+        }
+        is_latest.then_some(replays)
     }
 
     /// Removes a record from all indexes.
@@ -166,19 +151,25 @@ impl Table {
         self.dequeue(id);
         let record = self.records.remove(&id)?;
         self.timers.remove(&(record.timer, id));
-        self.remove_key(id, &record);
+        self.by_name.remove(&record.name());
+        self.forget_request(record.request(), id);
+        if let Some(ids) = self.by_resource.get_mut(&record.holding.resource) {
+            if let Ok(at) = ids.binary_search(&id) {
+                ids.remove(at);
+            }
+            if ids.is_empty() {
+                self.by_resource.remove(&record.holding.resource);
+            }
+        }
         Some(record)
     }
 
-    fn remove_key(&mut self, id: RecordId, record: &Record) {
-        let key = record.key();
-        if self.by_key.get(&key) == Some(&id) {
-            self.by_key.remove(&key);
-        } else if let Some(others) = self.others.get_mut(&key) {
-            others.remove(id, record);
-            if others.is_empty() {
-                self.others.remove(&key);
-            }
+    /// The same request may have made a later grant, if the store ended this one.
+    fn forget_request(&mut self, request: Option<Request>, id: RecordId) {
+        if let Some(request) = request
+            && self.by_request.get(&request) == Some(&id)
+        {
+            self.by_request.remove(&request);
         }
     }
 
@@ -221,7 +212,7 @@ impl Table {
         let safe_deadline = record.schedule.queue();
         let in_flight_max = self.lane_in_flight_max;
         self.lanes
-            .entry(Arc::clone(record.store.name()))
+            .entry(Arc::clone(record.holding.resource.store.name()))
             .or_insert_with(|| Lane::new(in_flight_max))
             .enqueue(safe_deadline, id);
         self.reschedule(id);
@@ -231,7 +222,7 @@ impl Table {
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
         if let Some(at) = record.schedule.take_queued()
-            && let Some(lane) = self.lanes.get_mut(record.store.name())
+            && let Some(lane) = self.lanes.get_mut(record.holding.resource.store.name())
         {
             lane.dequeue(at, id);
         }

@@ -5,7 +5,7 @@ use leasehold_lock::{
     LockError, Violation,
     properties::{Properties, parse_go_duration},
 };
-use leasehold_sidecar::{api::alpha2::go_duration, prefix::KeyPrefix};
+use leasehold_sidecar::{api::alpha2::go_duration, app_names::AppNames};
 use leasehold_testing::Input;
 
 use crate::backend::KINDS;
@@ -44,8 +44,8 @@ pub fn component_metadata(data: &[u8]) {
         assert!(!shown.contains(SECRET), "a secret is shown: {shown}");
     }
     limits(&items);
-    let prefix = KeyPrefix::of(items.iter().map(|(key, value)| (&**key, &**value)));
-    if let Err(violation) = prefix {
+    let items = items.iter().map(|(key, value)| (&**key, &**value));
+    if let Err(violation) = AppNames::of_items(items, "store", "app") {
         named(&[violation]);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Request, StatusCode, header};
 use http_body_util::BodyExt as _;
-use leasehold_held::{Engine, EngineOptions};
+use leasehold_held::{Engine, EngineOptions, LockStore};
 use leasehold_net::request_budget::RequestBudget;
 use leasehold_proto::{dapr, locks};
 use leasehold_testing::Input;
@@ -25,9 +25,9 @@ use crate::{
         metadata::{Attributes, Metadata},
         routes::{self, Services},
     },
+    app_names::AppNames,
     failed_unlocks::Reports,
     identity::Identity,
-    prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
 
@@ -165,7 +165,8 @@ async fn first_part(mut body: Body) -> Vec<u8> {
 fn services(world: &World) -> Services {
     let stores = Stores::default();
     let store = world.store.clone();
-    stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
+    let names = AppNames::new("appid", STORE, APP).unwrap();
+    stores.insert(NamedStore::new("lock.memory", "v1", names, LockStore::new(STORE, store)));
     let app_id: Arc<str> = APP.into();
     let identity = Identity::new(Arc::clone(&app_id), &"instance".parse().unwrap());
     let (notices, _) = mpsc::channel(1);

@@ -6,8 +6,7 @@
 //! - [`daprd`]: the daprd behind, and its flags.
 //! - [`failed_unlocks`]: releases the locks that the app reports it could not unlock.
 //! - [`identity`]: the holder that is shown for the app's locks.
-//! - [`name`], [`prefix`]: the app's names of resources, and the store's names;
-//!   [`app_names`]: which names of a store are the app's.
+//! - [`name`]: the app's names of resources; [`app_names`]: their names in a store.
 //! - [`stores`], [`loader`]: the app's lock stores.
 //! - [`listen`]: the listeners; [`run`]: start, serve, drain.
 
@@ -24,17 +23,13 @@ mod listen;
 pub mod loader;
 pub mod name;
 pub mod options;
-pub mod prefix;
 mod run;
 pub mod stores;
 #[cfg(test)]
 mod tests;
 
-pub use api::{
-    error::ApiError,
-    fallback::{Fallback, no_daprd_grpc, no_daprd_http},
-};
+pub use api::error::ApiError;
 pub use app::protocol::AppProtocol;
 pub use listen::ListenError;
-pub use options::{Options, SidecarArgs};
+pub use options::{Options, SidecarArgs, UsageError};
 pub use run::{Hooks, Sidecar};

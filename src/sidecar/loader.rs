@@ -3,6 +3,7 @@
 use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
+use leasehold_held::LockStore;
 use leasehold_lock::{Clock, Kinds, LockError, Store, Violation};
 use leasehold_manifest::{Change, Component, Environment, PropertyError, Secrets};
 use leasehold_pluggable::{PluggableComponent, socket_path};
@@ -15,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{Instrument as _, info, info_span, warn};
 
 use super::{
-    prefix::{self, KeyPrefix},
+    app_names::{self, AppNames},
     stores::{NamedStore, Stores},
 };
 
@@ -166,8 +167,10 @@ impl Loader {
             return Err(LoadStoreError::Metadata(name, violation.into()));
         }
         let properties = component.properties(&self.environment, self.secrets.as_ref()).await?;
-        let key_prefix = KeyPrefix::of(
+        let names = AppNames::of_items(
             properties.iter().map(|(key, value)| (&**key, &**value)),
+            &name,
+            self.environment.app_id.as_deref().unwrap_or_default(),
         )
         .map_err(|violation| LoadStoreError::Metadata(name.clone(), violation.into()))?;
         let built_in = self.kinds.named(backend);
@@ -180,7 +183,7 @@ impl Loader {
                 Some(kind) => {
                     let own = properties
                         .into_iter()
-                        .filter(|(key, _)| !key.eq_ignore_ascii_case(prefix::PROPERTY));
+                        .filter(|(key, _)| !key.eq_ignore_ascii_case(app_names::PROPERTY));
                     kind.open(own, Clock::system(), None).await
                 }
                 None => self.pluggable(component, backend, properties).await,
@@ -200,10 +203,11 @@ impl Loader {
             }
         };
         let (kind, version) = (component.kind.clone(), component.version.clone());
-        Ok(match built_in {
-            Some(_) => NamedStore::new(name, kind, version, key_prefix, store),
-            None => NamedStore::pluggable(name, kind, version, key_prefix, store),
-        })
+        let store = match built_in {
+            Some(_) => LockStore::new(name, store),
+            None => LockStore::third_party(name, store),
+        };
+        Ok(NamedStore::new(kind, version, names, store))
     }
 
     async fn pluggable(

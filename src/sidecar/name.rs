@@ -8,6 +8,7 @@
 use std::{borrow::Cow, str::FromStr};
 
 use leasehold_lock::{ResourceId, Violation, check_text};
+use leasehold_net::inspection::Named;
 
 const FIELD: &str = "namespace";
 /// How many segments a namespace may have.
@@ -96,6 +97,11 @@ impl ResourceName {
     #[must_use]
     pub fn encoded(&self) -> &ResourceId {
         &self.encoded
+    }
+
+    /// The name as messages have it.
+    pub(crate) fn to_named(&self) -> Named {
+        Named { resource_id: self.key.as_str().to_owned(), namespace: self.namespace.0.clone() }
     }
 
     /// Whether the name is in a namespace.

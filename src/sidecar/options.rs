@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::{ArgAction, Args, builder::BoolishValueParser};
-use go_duration::GoDuration;
+use leasehold_lock::properties::parse_go_duration;
 
 use super::{
     api::auth::Token,
@@ -147,14 +147,17 @@ impl ListenAddress {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    match text.trim().parse::<GoDuration>() {
-        _ if text == "0" => Ok(Duration::ZERO),
-        Ok(duration) if duration.nanoseconds() >= 0 => {
-            Ok(Duration::from_nanos(duration.nanoseconds().unsigned_abs()))
-        }
-        _ => Err("it is no duration; use for example 1h, 90m or 30s, or 0".to_owned()),
+    if text == "0" {
+        return Ok(Duration::ZERO);
     }
+    parse_go_duration(text)
+        .ok_or_else(|| "it is no duration; use for example 1h, 90m or 30s, or 0".to_owned())
 }
+
+/// Why the command line is wrong; names the flag and the fix.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct UsageError(pub(crate) String);
 
 /// The sidecar's own settings, checked.
 #[derive(Clone, Debug)]
@@ -195,34 +198,40 @@ pub enum Listen {
 }
 
 impl SidecarArgs {
-    /// The first invalid combination of flags; names the flags and the fix.
-    pub fn problem(&self) -> Option<String> {
-        if let Some(folder) = &self.unix_domain_socket {
-            if self.app_id.is_empty() {
-                return Some(
-                    "--unix-domain-socket needs --app-id, which names the sockets".to_owned(),
-                );
+    /// Refuses invalid combinations of flags.
+    pub fn check(&self) -> Result<(), UsageError> {
+        let (timeout, interval) =
+            (self.app_health_probe_timeout, self.app_health_probe_interval);
+        let problem = match &self.unix_domain_socket {
+            _ if self.enable_app_health_check && self.app_port == 0 => {
+                "--enable-app-health-check needs the app's port; give --app-port".to_owned()
             }
-            if self.app_id.contains('/') {
-                return Some(format!(
-                    "--app-id {:?} cannot be part of a socket's name; leave out the '/', or \
-                     --unix-domain-socket",
-                    self.app_id
-                ));
+            _ if u64::from(timeout) > u64::from(interval) * 1000 => format!(
+                "--app-health-probe-timeout ({timeout}ms) must not be greater than \
+                 --app-health-probe-interval ({interval}s)"
+            ),
+            Some(_) if self.app_id.is_empty() => {
+                "--unix-domain-socket needs --app-id, which names the sockets".to_owned()
             }
-            if !folder.is_dir() {
-                return Some(format!(
-                    "--unix-domain-socket {} is no folder; make it, or give one that is there",
-                    folder.display()
-                ));
+            Some(_) if self.app_id.contains('/') => format!(
+                "--app-id {:?} cannot be part of a socket's name; leave out the '/', or \
+                 --unix-domain-socket",
+                self.app_id
+            ),
+            Some(folder) if !folder.is_dir() => format!(
+                "--unix-domain-socket {} is no folder; make it, or give one that is there",
+                folder.display()
+            ),
+            None if self.dapr_http_port == self.dapr_grpc_port && self.dapr_http_port != 0 => {
+                format!(
+                    "--dapr-http-port and --dapr-grpc-port are both {}; give each a port of its \
+                     own",
+                    self.dapr_http_port
+                )
             }
-        } else if self.dapr_http_port == self.dapr_grpc_port && self.dapr_http_port != 0 {
-            return Some(format!(
-                "--dapr-http-port and --dapr-grpc-port are both {}; give each a port of its own",
-                self.dapr_http_port
-            ));
-        }
-        None
+            _ => return Ok(()),
+        };
+        Err(UsageError(problem))
     }
 
     /// Each address once, in the order given.
@@ -314,7 +323,7 @@ mod tests {
         let folder = folder.path().to_str().unwrap();
         let arguments = ["sidecar", "--app-id", "a/b", "--unix-domain-socket", folder];
         let parsed = CommandLine::try_parse_from(arguments).unwrap().sidecar;
-        assert!(parsed.problem().is_some_and(|problem| problem.contains("--app-id")));
+        assert!(parsed.check().unwrap_err().to_string().contains("--app-id"));
     }
 
     #[test]
@@ -345,6 +354,24 @@ mod tests {
             let arguments = ["--app-port", "1", "--app-protocol", protocol, "--app-ssl"];
             assert_eq!(options(&arguments).app.unwrap().protocol, over_tls);
         }
+    }
+
+    #[test]
+    fn health_checks_that_cannot_work_are_refused_by_their_flag() {
+        let check = |more: &[&str]| {
+            let line = ["sidecar", "--enable-app-health-check"].into_iter();
+            CommandLine::try_parse_from(line.chain(more.iter().copied()))
+                .unwrap()
+                .sidecar
+                .check()
+        };
+        assert_eq!(check(&["--app-port=1", "--app-health-probe-timeout=5000"]), Ok(()));
+        let slow = ["--app-port=1", "--app-health-probe-timeout=5001"];
+        for (bad, flag) in [(&slow[..], "-probe-timeout"), (&[], "--app-port")] {
+            assert!(check(bad).unwrap_err().to_string().contains(flag), "{bad:?}");
+        }
+        let never = ["sidecar", "--app-health-threshold=0"];
+        assert!(CommandLine::try_parse_from(never).is_err());
     }
 
     fn max_hold_default(arguments: &[&str]) -> Option<Duration> {

@@ -25,7 +25,6 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use super::{
-    Fallback,
     api::{
         alpha1::Alpha1,
         alpha2::Locks,
@@ -34,6 +33,7 @@ use super::{
         routes::{self, Services},
     },
     app::callback,
+    daprd::passthrough::Passthrough,
     failed_unlocks::{self, Reports},
     identity::Identity,
     listen::{ListenError, Listeners},
@@ -49,11 +49,12 @@ const HEADER_BYTES_MAX: u32 = 64 * 1024;
 const CLOSE_MIN: Duration = Duration::from_secs(1);
 
 /// The parts that the command gives to the sidecar.
+#[derive(Debug)]
 pub struct Hooks {
     /// Passes on to daprd's gRPC API, if one is configured.
-    pub grpc: Option<Fallback>,
+    pub grpc: Option<Passthrough>,
     /// Passes on to daprd's HTTP API, if one is configured.
-    pub http: Option<Fallback>,
+    pub http: Option<Passthrough>,
     /// Whether the app is healthy; always true without health checks.
     pub healthy: watch::Receiver<bool>,
     /// The app's reports of failed unlocks, if it can send them.
@@ -63,15 +64,6 @@ pub struct Hooks {
 impl Default for Hooks {
     fn default() -> Self {
         Self { grpc: None, http: None, healthy: watch::channel(true).1, failed_unlocks: None }
-    }
-}
-
-impl std::fmt::Debug for Hooks {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Hooks")
-            .field("grpc", &self.grpc.is_some())
-            .field("http", &self.http.is_some())
-            .finish_non_exhaustive()
     }
 }
 

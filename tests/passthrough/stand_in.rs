@@ -202,17 +202,17 @@ pub(crate) struct Front {
 impl Front {
     pub(crate) async fn grpc(daprd: SocketAddr) -> Self {
         let endpoint = endpoint("--daprd-grpc-endpoint", daprd);
-        let service = Passthrough::grpc(endpoint).unwrap();
-        Self::serve(Router::new().fallback_service(service)).await
+        Self::serve(Passthrough::grpc(endpoint).unwrap()).await
     }
 
     pub(crate) async fn http(daprd: SocketAddr) -> Self {
         let endpoint = endpoint("--daprd-http-endpoint", daprd);
-        let service = Passthrough::http(endpoint).unwrap();
-        Self::serve(Router::new().fallback_service(service)).await
+        Self::serve(Passthrough::http(endpoint).unwrap()).await
     }
 
-    async fn serve(router: Router) -> Self {
+    async fn serve(daprd: Passthrough) -> Self {
+        let pass = move |request: Request<Body>| daprd.clone().pass(request);
+        let router = Router::new().fallback(pass);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let listener = listener.tap_io(|stream| stream.set_nodelay(true).unwrap());

@@ -4,14 +4,10 @@ use leasehold_proto::dapr::{
     GetMetadataRequest, TryLockRequest, UnlockRequest, dapr_client::DaprClient,
     unlock_response::Status as Unlocked,
 };
-use leasehold_sidecar::{
-    Hooks,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
+use leasehold_sidecar::{Hooks, stores::Stores};
 use tonic::{Code, Status, transport::Channel};
 
-use crate::harness::{Harness, STORE, memory, options};
+use crate::harness::{APP, Harness, STORE, memory, named, options};
 
 fn try_request(resource: &str, owner: &str, expiry: i32) -> TryLockRequest {
     TryLockRequest {
@@ -166,8 +162,8 @@ async fn what_only_our_limits_refuse_is_a_failed_try_or_unlock() {
 async fn resources_are_prefixed_as_daprd_prefixes_them() {
     let (memory, store) = memory();
     let stores = Stores::default();
-    for (name, prefix) in [(STORE, KeyPrefix::None), ("other", KeyPrefix::Name)] {
-        stores.insert(NamedStore::new(name, "lock.memory", "v1", prefix, store.clone()));
+    for (name, prefix) in [(STORE, "none"), ("other", "name")] {
+        stores.insert(named(name, prefix, APP, store.clone()));
     }
     let harness = Harness::over(options(), Hooks::default(), stores, memory).await;
     let mut dapr = harness.dapr().await;

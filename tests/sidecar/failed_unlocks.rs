@@ -64,7 +64,7 @@ impl Reporting {
         let probe = HttpProbe::new(&channel, "/healthz").unwrap().reporting_to(report);
         let interval = Duration::from_millis(50);
         let checks = AppHealthChecks { interval, timeout: interval, threshold: 100 };
-        let healthy = checks.start(Arc::new(probe)).unwrap();
+        let healthy = checks.start(probe);
         let failed_unlocks = Some(failed_unlocks);
         let hooks = Hooks { healthy, failed_unlocks, ..Hooks::default() };
         Self { harness: Harness::with(options(), hooks).await, reports, asked, app }

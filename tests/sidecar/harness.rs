@@ -10,15 +10,15 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use leasehold_held::Engine;
+use leasehold_held::{Engine, LockStore};
 use leasehold_lock::{Clock, Context, Settings, Store};
 use leasehold_memory::Memory;
 use leasehold_proto::{dapr::dapr_client::DaprClient, locks::locks_client::LocksClient};
 use leasehold_sidecar::{
     Hooks, Options, Sidecar,
     api::auth::Token,
+    app_names::AppNames,
     options::Listen,
-    prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
 use serde_json::Value;
@@ -110,7 +110,7 @@ impl Harness {
     pub async fn with(options: Options, hooks: Hooks) -> Self {
         let stores = Stores::default();
         let (memory, store) = memory();
-        stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
+        stores.insert(named(STORE, "appid", &options.app_id, store));
         Self::over(options, hooks, stores, memory).await
     }
 
@@ -203,4 +203,10 @@ pub fn reason(status: &Status, key: &str) -> (String, Option<String>) {
     let info = status.get_details_error_info().unwrap_or_else(|| panic!("{status:?}"));
     assert_eq!(info.domain, "dapr.io");
     (info.reason, info.metadata.get(key).cloned())
+}
+
+/// A store as the component `name`, with the names of an app.
+pub fn named(name: &str, key_prefix: &str, app_id: &str, store: Store) -> NamedStore {
+    let names = AppNames::new(key_prefix, name, app_id).unwrap();
+    NamedStore::new("lock.memory", "v1", names, LockStore::new(name, store))
 }

@@ -3,12 +3,7 @@
 use std::path::PathBuf;
 
 use leasehold_lock::Settings;
-use leasehold_sidecar::{
-    Hooks, Options, Sidecar,
-    options::Listen,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
+use leasehold_sidecar::{Hooks, Options, Sidecar, options::Listen, stores::Stores};
 
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
@@ -18,7 +13,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::harness::{APP, PATIENCE, STORE, memory_with, options};
+use crate::harness::{APP, PATIENCE, STORE, memory_with, named, options};
 
 /// Bytes that a client may have sent after its request, which are not read
 /// before the request is answered.
@@ -44,7 +39,7 @@ impl Served {
         let stores = Stores::default();
         let settings = Settings { waiters_per_resource_max: 1, ..Settings::default() };
         let (_, store) = memory_with(settings);
-        stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
+        stores.insert(named(STORE, "appid", APP, store));
         let folder = tempfile::tempdir().unwrap();
         let mut options: Options = options();
         if on_unix {

@@ -5,18 +5,14 @@ use leasehold_proto::{
     dapr::{TryLockRequest, UnlockRequest as UnlockAlpha1Request},
     locks::{ForceUnlockRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest},
 };
-use leasehold_sidecar::{
-    Hooks, Options,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
+use leasehold_sidecar::{Hooks, Options, stores::Stores};
 use serde_json::{Value, json};
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
 use crate::{
     alpha2_grpc::{force_request, lock, request, unlock_request},
-    harness::{Answer, Harness, STORE, memory, options, reason},
+    harness::{Answer, Harness, STORE, memory, named, options, reason},
 };
 
 fn segments(namespace: &[&str]) -> Vec<String> {
@@ -203,8 +199,7 @@ async fn later_calls_learn_of_a_lost_lock_in_a_namespace() {
 async fn sidecar(app_id: &str, prefix: &str) -> Harness {
     let stores = Stores::default();
     let (memory, store) = memory();
-    let prefix = KeyPrefix::new(prefix).unwrap();
-    stores.insert(NamedStore::new(STORE, "lock.memory", "v1", prefix, store));
+    stores.insert(named(STORE, prefix, app_id, store));
     let options = Options { app_id: app_id.into(), ..options() };
     Harness::over(options, Hooks::default(), stores, memory).await
 }

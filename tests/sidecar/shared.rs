@@ -8,11 +8,7 @@ use leasehold_proto::locks::{
     ForceUnlockRequest, LockMode, LockRequest, LockResponse, LockServerStream, UnlockRequest,
     lock_server_stream::LockServerStream as Line, locks_client::LocksClient,
 };
-use leasehold_sidecar::{
-    Hooks,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
+use leasehold_sidecar::{Hooks, stores::Stores};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tonic::{Code, Status, Streaming, transport::Channel};
@@ -20,7 +16,7 @@ use tonic_types::StatusExt as _;
 
 use crate::{
     alpha2_grpc::request,
-    harness::{Harness, PATIENCE, STORE, eventually, memory_with, options, reason},
+    harness::{APP, Harness, PATIENCE, STORE, eventually, memory_with, named, options, reason},
 };
 
 const PATH: &str = "/v1.0-alpha2/lock/mem/r";
@@ -216,7 +212,7 @@ async fn too_many_holders_are_refused_and_said_so() {
     let stores = Stores::default();
     let settings = Settings { holders_per_resource_max: 1, ..Settings::default() };
     let (memory, store) = memory_with(settings);
-    stores.insert(NamedStore::new(STORE, "lock.memory", "v1", KeyPrefix::AppId, store));
+    stores.insert(named(STORE, "appid", APP, store));
     let harness = Harness::over(options(), Hooks::default(), stores, memory).await;
     let mut client = harness.locks().await;
     lock(&mut client, reader()).await.unwrap();

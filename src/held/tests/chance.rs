@@ -55,7 +55,7 @@ struct App {
     rng: Rng,
     plan: Plan,
     engine: Engine,
-    store: Arc<dyn LockStore>,
+    store: Arc<LockStore>,
     ledger: Arc<Ledger>,
 }
 
@@ -132,10 +132,9 @@ async fn live(plan: Plan, mut rng: Rng) -> Arc<Ledger> {
 impl App {
     async fn run(mut self) {
         self.pause(self.plan.ttl_ms_max).await;
-        let resource = format!("r{}", self.number);
+        let id = ResourceId::new(&format!("r{}", self.number)).unwrap();
         let ttl = Duration::from_millis(self.rng.u64(100..=self.plan.ttl_ms_max));
-        let request =
-            AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(resource.parse().unwrap()) };
+        let request = AcquireRequest { ttl: Some(ttl), ..AcquireRequest::new(id.clone()) };
         let granted = self.store.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         let renewed = self.rng.u8(..5) > 0;
@@ -144,9 +143,8 @@ impl App {
         let streamed = self.rng.bool();
         self.ledger.held(self.number, &granted, renewed, max_hold, streamed);
         let holding = Holding {
-            store: Arc::clone(&self.store),
-            resource: ResourceId::new(&resource).unwrap(),
-            app_resource: ResourceId::new(&resource).unwrap(),
+            resource: Resource { store: Arc::clone(&self.store), id: id.clone() },
+            app_resource: id.clone(),
             lock_id: granted.lock_id.clone(),
             attempt: granted.attempt,
             grant_id: granted.id,
@@ -160,21 +158,20 @@ impl App {
             max_hold: max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked),
             place: self.engine.place().unwrap(),
         };
-        let target =
-            Target { store: Arc::clone(&self.store), resource: holding.resource.clone() };
+        let resource = holding.resource.clone();
         if streamed {
             let (guard, end) = self.engine.hold_for_stream(holding);
-            self.stream(guard.unwrap(), end, &target, &granted.lock_id).await;
+            self.stream(guard.unwrap(), end, &resource, &granted.lock_id).await;
         } else {
             self.engine.hold(holding);
             for _ in 0..self.rng.u8(1..4) {
                 self.pause(self.plan.ttl_ms_max * 2).await;
-                self.act(&target, &granted.lock_id).await;
+                self.act(&resource, &granted.lock_id).await;
             }
         }
         // Whatever happened so far, the lock runs out after this last unlock.
         self.pause(self.plan.ttl_ms_max).await;
-        self.unlock(&target, &granted.lock_id).await;
+        self.unlock(&resource, &granted.lock_id).await;
         sleep_until(self.ledger.safe_until(self.number) + Duration::from_millis(1)).await;
     }
 
@@ -182,7 +179,7 @@ impl App {
         &mut self,
         guard: HeldGuard,
         mut end: oneshot::Receiver<HoldEnd>,
-        target: &Target,
+        resource: &Resource,
         lock_id: &LockId,
     ) {
         let number = self.number;
@@ -200,7 +197,7 @@ impl App {
                     HoldEnd::Lost(cause) => return ledger.note(number, What::Reported(cause)),
                     _ => return,
                 },
-                () = self.act(target, lock_id) => {}
+                () = self.act(resource, lock_id) => {}
             }
         }
         match end.try_recv() {
@@ -218,22 +215,23 @@ impl App {
         }
     }
 
-    async fn act(&mut self, target: &Target, lock_id: &LockId) {
+    async fn act(&mut self, resource: &Resource, lock_id: &LockId) {
         match self.rng.u8(..16) {
-            0..5 => self.unlock(target, lock_id).await,
+            0..5 => self.unlock(resource, lock_id).await,
             5 => {
                 self.ledger.note(self.number, What::Forcing);
                 let until = self.store.store().until();
-                let _ = self.engine.force_unlock(target.clone(), None, until).await;
+                let _ = self.engine.force_unlock(resource.clone(), None, until).await;
             }
             6 => {
-                let force = UnlockRequest::force(target.resource.clone());
+                let force = UnlockRequest::force(resource.id.clone());
                 self.ledger.note(self.number, What::Forcing);
                 let _ = self.store.store().unlock(force).await;
             }
             7..9 => {
                 self.ledger.note(self.number, What::AppRenews);
-                let _ = self.engine.renew(target, lock_id.clone(), None, Change::Nothing).await;
+                let _ =
+                    self.engine.renew(resource, lock_id.clone(), None, Change::Nothing).await;
                 self.ledger.note(self.number, What::AppRenewed);
             }
             _ => {}
@@ -241,9 +239,9 @@ impl App {
     }
 
     /// Unlocks. Sometimes twice at once, and sometimes the caller leaves before the answer.
-    async fn unlock(&mut self, target: &Target, lock_id: &LockId) {
+    async fn unlock(&mut self, resource: &Resource, lock_id: &LockId) {
         self.ledger.note(self.number, What::Unlocking);
-        let unlock = || self.engine.unlock(target, lock_id.clone());
+        let unlock = || self.engine.unlock(resource, lock_id.clone());
         let answer = match self.rng.u8(..6) {
             0 => timeout(Duration::from_millis(3), unlock()).await.ok(),
             1 => {

@@ -11,7 +11,7 @@ use crate::Cause;
 
 impl Setup {
     fn give_up(&self, lock_id: &LockId) -> bool {
-        self.engine.give_up(&self.target("r"), lock_id)
+        self.engine.give_up(&self.resource("r"), lock_id)
     }
 }
 

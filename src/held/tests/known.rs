@@ -9,7 +9,7 @@ use crate::{Cause, Known};
 
 impl Setup {
     fn known(&self, lock_id: &LockId) -> Known {
-        self.engine.known(&self.target("r"), lock_id)
+        self.engine.known(&self.resource("r"), lock_id)
     }
 }
 

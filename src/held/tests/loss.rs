@@ -122,7 +122,7 @@ async fn a_thousand_lost_at_once_are_reported_while_the_others_are_renewed() {
         let granted = cut_off.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
-        holding.store = Arc::clone(&cut_off);
+        holding.resource.store = Arc::clone(&cut_off);
         setup.keep(holding);
     }
     let deadline = safe_deadline(Instant::now(), TTL);
@@ -192,7 +192,7 @@ async fn a_renewal_to_a_shorter_ttl_shortens_the_belief_when_it_is_sent() {
         setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(4)));
         let sent = Instant::now();
         let id = granted.lock_id.clone();
-        let (engine, target) = (setup.engine.clone(), setup.target("r"));
+        let (engine, target) = (setup.engine.clone(), setup.resource("r"));
         tokio::spawn(
             async move { engine.renew(&target, id, Some(SHORT), Change::Nothing).await },
         );
@@ -211,7 +211,7 @@ async fn a_renewal_that_another_superseded_has_shortened_the_belief() {
     setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_secs(4)));
     setup.script.on_renewal(Fault::Unreachable);
     let sent = Instant::now();
-    let (engine, target) = (setup.engine.clone(), setup.target("r"));
+    let (engine, target) = (setup.engine.clone(), setup.resource("r"));
     let id = granted.lock_id.clone();
     let first =
         tokio::spawn(
@@ -234,7 +234,7 @@ async fn a_renewal_with_too_long_a_ttl_leaves_the_one_under_way_alone() {
     let granted = setup.acquire("r", SHORT).await;
     setup.keep(Holding { renewed: false, ..setup.holding("r", &granted) });
     setup.script.on_renewal(Fault::ReplyDelayed(Duration::from_millis(100)));
-    let (engine, target) = (setup.engine.clone(), setup.target("r"));
+    let (engine, target) = (setup.engine.clone(), setup.resource("r"));
     let id = granted.lock_id.clone();
     let first =
         tokio::spawn(

@@ -23,8 +23,8 @@ use tokio::{
 };
 
 use super::{
-    Change, Engine, EngineOptions, HeldError, HeldGuard, HeldKey, HoldEnd, Holding, LockStore,
-    LostLock, MaxHold, Target,
+    Change, Engine, EngineOptions, HeldError, HeldGuard, HoldEnd, Holding, LockStore, LostLock,
+    MaxHold, Resource,
 };
 
 const TTL: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ const TTL: Duration = Duration::from_secs(30);
 /// An engine, a store over a scripted backend, and the engine's notices.
 struct Setup {
     engine: Engine,
-    store: Arc<dyn LockStore>,
+    store: Arc<LockStore>,
     script: Arc<Script>,
     notices: mpsc::Receiver<LostLock>,
     healthy: watch::Sender<bool>,
@@ -49,30 +49,14 @@ fn setup_with(options: EngineOptions) -> Setup {
     Setup { engine: Engine::start(options, health, sender), store, script, notices, healthy }
 }
 
-fn scripted(name: &str) -> (Arc<dyn LockStore>, Arc<Script>) {
+pub(super) fn scripted(name: &str) -> (Arc<LockStore>, Arc<Script>) {
     let (backend, script, settings) = Scripted::new(Memory::new);
     let store = Store::new(Arc::new(backend), settings);
     (named(name, store), script)
 }
 
-/// A store with a name and nothing else.
-struct Named {
-    name: Arc<str>,
-    store: Store,
-}
-
-fn named(name: &str, store: Store) -> Arc<dyn LockStore> {
-    Arc::new(Named { name: name.into(), store })
-}
-
-impl LockStore for Named {
-    fn name(&self) -> &Arc<str> {
-        &self.name
-    }
-
-    fn store(&self) -> &Store {
-        &self.store
-    }
+fn named(name: &str, store: Store) -> Arc<LockStore> {
+    Arc::new(LockStore::new(name, store))
 }
 
 impl Setup {
@@ -86,8 +70,7 @@ impl Setup {
 
     fn holding(&self, resource: &str, granted: &Granted) -> Holding {
         Holding {
-            store: Arc::clone(&self.store),
-            resource: ResourceId::new(resource).unwrap(),
+            resource: self.resource(resource),
             app_resource: ResourceId::new(resource).unwrap(),
             lock_id: granted.lock_id.clone(),
             attempt: granted.attempt,
@@ -120,21 +103,18 @@ impl Setup {
         (guard.unwrap(), end)
     }
 
-    fn key(&self, resource: &str) -> HeldKey {
-        self.target(resource).key()
-    }
-
-    fn target(&self, resource: &str) -> Target {
-        let resource = ResourceId::new(resource).unwrap();
-        Target { store: Arc::clone(&self.store), resource }
+    fn resource(&self, id: &str) -> Resource {
+        Resource { store: Arc::clone(&self.store), id: ResourceId::new(id).unwrap() }
     }
 
     async fn unlock(&self, resource: &str, lock_id: LockId) -> Result<(), HeldError> {
-        self.engine.unlock(&self.target(resource), lock_id).await
+        self.engine.unlock(&self.resource(resource), lock_id).await
     }
 
-    async fn force(&self, resource: &str) -> Result<(), HeldError> {
-        self.engine.force_unlock(self.target(resource), None, self.store.store().until()).await
+    async fn force(&self, resource: &str) -> Result<(), LockError> {
+        self.engine
+            .force_unlock(self.resource(resource), None, self.store.store().until())
+            .await
     }
 
     async fn renew(
@@ -153,7 +133,7 @@ impl Setup {
         ttl: Option<Duration>,
         change: Change,
     ) -> Result<Renewed, HeldError> {
-        self.engine.renew(&self.target(resource), lock_id, ttl, change).await
+        self.engine.renew(&self.resource(resource), lock_id, ttl, change).await
     }
 
     /// Whether nobody holds it in the backend.

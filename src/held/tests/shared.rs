@@ -157,13 +157,13 @@ async fn a_repeated_request_finds_its_own_among_many_readers() {
     let id = request_id(READERS / 2).unwrap();
     let unknown = RequestId::new("unknown").unwrap().unwrap();
     let _in_flight = [id.clone(), unknown]
-        .map(|id| setup.engine.begin(&setup.target("r"), id, short, attempt));
+        .map(|id| setup.engine.begin(setup.resource("r"), id, short, attempt));
     let table = setup.engine.table();
     let ends = |held: &crate::record::Record| held.schedule.belief().safe_deadline();
     let shortened = table
-        .of_key(&setup.key("r"))
+        .of_resource(&setup.resource("r"))
         .filter(|(_, held)| ends(held) <= Instant::now() + short)
-        .map(|(_, held)| held.request_id.clone())
+        .map(|(_, held)| held.holding.request_id.clone())
         .collect::<Vec<_>>();
     drop(table);
     assert_eq!(shortened, [Some(id)]);
@@ -182,7 +182,7 @@ async fn a_replay_may_give_a_reader_another_request_id() {
     setup.keep(as_request("second"));
     let find = |id: &str| {
         let id = RequestId::new(id).unwrap().unwrap();
-        setup.engine.table().find_request(&(setup.key("r"), id.clone()))
+        setup.engine.table().find_request(&(setup.resource("r"), id.clone()))
     };
     assert!(find("second").is_some());
     assert_eq!(find("first"), None);

@@ -116,8 +116,8 @@ async fn an_unlock_that_another_overtook_reports_no_loss() {
     let (guard, end) = setup.stream("r").await;
     let lock_id = {
         let mut table = setup.engine.table();
-        let (id, _) = table.of_key(&setup.key("r")).next().unwrap();
-        table.get_mut(id).unwrap().lock_id.clone()
+        let (id, _) = table.of_resource(&setup.resource("r")).next().unwrap();
+        table.get_mut(id).unwrap().holding.lock_id.clone()
     };
     setup.script.on_unlock(Fault::ReplyDelayed(Duration::from_millis(40)));
     let unlock = || setup.unlock("r", lock_id.clone());
@@ -193,7 +193,7 @@ async fn what_a_repeated_request_has_got_elsewhere_is_not_released() {
             "stream" => drop(guard),
             "max_hold" => sleep(Duration::from_secs(21)).await,
             _ => {
-                let target = setup.target("r");
+                let target = setup.resource("r");
                 assert!(setup.engine.give_up(&target, &granted.lock_id));
             }
         }

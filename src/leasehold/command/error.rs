@@ -3,12 +3,7 @@
 use leasehold_component::{ServeError, SocketError};
 use leasehold_front as front;
 use leasehold_manifest::{LoadError, PropertyError, WatchError};
-use leasehold_sidecar::{
-    ListenError,
-    app::{client::AppChannelError, probe::AppProbeError},
-    daprd::passthrough::EndpointError,
-    loader::LoadStoreError,
-};
+use leasehold_sidecar::{ListenError, UsageError, loader::LoadStoreError};
 
 /// Why a command could not start.
 #[derive(Debug, thiserror::Error)]
@@ -35,9 +30,7 @@ from! {
     LoadError => Configuration,
     PropertyError => Configuration,
     WatchError => Configuration,
-    EndpointError => Configuration,
-    AppChannelError => Configuration,
-    AppProbeError => Configuration,
+    UsageError => Configuration,
     SocketError => Unavailable,
     ServeError => Unavailable,
     ListenError => Unavailable,

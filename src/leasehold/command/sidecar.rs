@@ -1,6 +1,6 @@
 //! `leasehold sidecar`: from its command line to a sidecar that serves.
 
-use std::{env, sync::Arc, time::Duration};
+use std::{env, time::Duration};
 
 use futures_util::future::join_all;
 use leasehold_component::socket_folder;
@@ -52,13 +52,9 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
              skipped, and the holder is shown without an app"
         );
     }
-    if let Some(problem) = args.problem() {
-        return Err(StartError::Configuration(problem));
-    }
+    args.check()?;
     let daprd = Daprd::of(args)?;
-    if let Some(problem) = daprd.problem(&options.listen) {
-        return Err(StartError::Configuration(problem));
-    }
+    daprd.check(&options.listen)?;
     let (healthy, failed_unlocks) = app_health(args, &options)?;
     let environment = Environment::of_process(Some(&args.app_id));
     let resources =
@@ -127,13 +123,8 @@ type AppHealth = (watch::Receiver<bool>, Option<mpsc::Receiver<Reports>>);
 /// The app's health and its reports of failed unlocks; always healthy unless health checks
 /// are on.
 fn app_health(args: &SidecarArgs, options: &Options) -> Result<AppHealth, StartError> {
-    if !args.enable_app_health_check {
+    let Some(app) = options.app.as_ref().filter(|_| args.enable_app_health_check) else {
         return Ok((Hooks::default().healthy, None));
-    }
-    let Some(app) = &options.app else {
-        return Err(StartError::Configuration(
-            "--enable-app-health-check needs the app's port; give --app-port".to_owned(),
-        ));
     };
     let checks = AppHealthChecks {
         interval: Duration::from_secs(args.app_health_probe_interval.into()),
@@ -141,12 +132,11 @@ fn app_health(args: &SidecarArgs, options: &Options) -> Result<AppHealth, StartE
         threshold: args.app_health_threshold,
     };
     let (report, reports) = mpsc::channel(failed_unlocks::REPORTS_WAITING_MAX);
-    let started = if app.protocol.is_grpc() {
-        checks.start(Arc::new(GrpcProbe::new(app)?))
+    let healthy = if app.protocol.is_grpc() {
+        checks.start(GrpcProbe::new(app)?)
     } else {
         let probe = HttpProbe::new(app, &args.app_health_check_path)?;
-        checks.start(Arc::new(probe.reporting_to(report)))
+        checks.start(probe.reporting_to(report))
     };
-    let healthy = started.map_err(|error| StartError::Configuration(error.to_string()))?;
     Ok((healthy, Some(reports)))
 }

@@ -1,13 +1,13 @@
 //! The log lines of grants that are ended by force.
 
 use leasehold_lock::{
-    GrantId, Holder, ResourceId, Store,
+    GrantId, Holder, LockError, ResourceId, Store,
     inspect::{EndOutcome, GrantView, LockView, PageRequest},
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::info;
 
-use crate::peer::Peer;
+use crate::{completed::completed, peer::Peer};
 
 /// For how many grants of a resource an unlock by force logs a line each.
 const LOGGED_MAX: usize = 1000;
@@ -17,7 +17,7 @@ const SEEN_WITHIN_PART: u32 = 5;
 
 /// The grants that an unlock by force is about to end.
 #[derive(Default)]
-pub struct SeenGrants {
+struct SeenGrants {
     /// Those that are logged, one line each.
     grants: Vec<GrantView>,
     /// How many others there are.
@@ -26,11 +26,7 @@ pub struct SeenGrants {
 
 /// The grants that an unlock by force is about to end; with `grant_id`, only that one. Empty
 /// if the store does not report them in time.
-pub async fn seen(
-    store: &Store,
-    resource: &ResourceId,
-    grant_id: Option<GrantId>,
-) -> SeenGrants {
+async fn seen(store: &Store, resource: &ResourceId, grant_id: Option<GrantId>) -> SeenGrants {
     let page = PageRequest::first(LOGGED_MAX);
     let within = store.settings().operation_timeout / SEEN_WITHIN_PART;
     let Ok(Ok(found)) = timeout(within, store.get(resource, &page)).await else {
@@ -42,54 +38,70 @@ pub async fn seen(
     SeenGrants { grants, others }
 }
 
+/// Unlocks a resource by force, by `unlock`, which must end at the given moment. Logs a line for
+/// each grant that the store reported just before. Runs to its end even if the caller goes away.
+pub async fn force_unlock<Unlocking>(
+    store: Store,
+    resource: ResourceId,
+    grant_id: Option<GrantId>,
+    by: ForcedBy,
+    shown: String,
+    unlock: impl FnOnce(Instant) -> Unlocking + Send + 'static,
+) -> Result<(), LockError>
+where
+    Unlocking: Future<Output = Result<(), LockError>> + Send,
+{
+    completed(async move {
+        let until = store.until();
+        let seen = seen(&store, &resource, grant_id).await;
+        let forced = unlock(until).await;
+        let outcome = match &forced {
+            Ok(()) => EndOutcome::Ended,
+            Err(LockError::OutcomeUnknown(_)) => EndOutcome::Unknown,
+            Err(_) => return forced,
+        };
+        if seen.grants.is_empty() {
+            by.line(&shown, None, grant_id, outcome);
+        }
+        for grant in &seen.grants {
+            by.log(&shown, grant, outcome);
+        }
+        if seen.others > 0 {
+            let (store, others) = (&by.store_name, seen.others);
+            info!(store, resource = shown, others, "unlocked by force with other grants");
+        }
+        forced
+    })
+    .await
+}
+
 /// The caller and the reason of an end by force, for the log.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ForcedBy<'a> {
+#[derive(Clone, Debug, Default)]
+pub struct ForcedBy {
+    /// The store's name.
+    pub store_name: String,
     /// The ID of the app whose sidecar was called.
-    pub app_id: Option<&'a str>,
+    pub app_id: Option<String>,
     /// The process that called.
     pub peer: Option<Peer>,
     /// The reason; may be empty.
-    pub reason: &'a str,
+    pub reason: String,
 }
 
-impl ForcedBy<'_> {
+impl ForcedBy {
     /// Logs the end of a grant.
-    pub fn log(self, store: &str, resource: &str, grant: &GrantView, outcome: EndOutcome) {
-        self.line(store, resource, grant.holder.as_ref(), grant.id, outcome);
-    }
-
-    /// Logs an unlock by force: each grant that was seen before, and the number of others. If
-    /// none was seen, logs the grant that was asked for.
-    pub fn log_seen(
-        self,
-        store: &str,
-        resource: &str,
-        seen: &SeenGrants,
-        grant_id: Option<GrantId>,
-        outcome: EndOutcome,
-    ) {
-        if seen.grants.is_empty() {
-            self.line(store, resource, None, grant_id, outcome);
-        }
-        for grant in &seen.grants {
-            self.log(store, resource, grant, outcome);
-        }
-        if seen.others > 0 {
-            let others = seen.others;
-            info!(store, resource, others, "unlocked by force with other grants");
-        }
+    pub(super) fn log(&self, resource: &str, grant: &GrantView, outcome: EndOutcome) {
+        self.line(resource, grant.holder.as_ref(), grant.id, outcome);
     }
 
     fn line(
-        self,
-        store: &str,
+        &self,
         resource: &str,
         holder: Option<&Holder>,
         grant_id: Option<GrantId>,
         outcome: EndOutcome,
     ) {
-        let Self { app_id, peer, reason } = self;
+        let Self { store_name: store, app_id, peer, reason } = self;
         let reason = (!reason.is_empty()).then_some(reason);
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         let holder = holder.map(Holder::as_str);

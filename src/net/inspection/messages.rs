@@ -1,16 +1,13 @@
 //! The messages of inspection.
 
 use leasehold_lock::{
-    Holder, LockError, Mode, ResourceId,
+    Holder, Mode,
     inspect::{EndCause, EndedGrant, GrantView, LockView, WaiterView, WatchEvent},
 };
 use leasehold_proto::locks as pb;
-use tonic::Status;
 
-use crate::{
-    status::ErrorDescription,
-    wire::{duration, timestamp},
-};
+use super::calls::Names;
+use crate::wire::{duration, timestamp};
 
 /// The caller's name of a resource.
 #[derive(Debug, Default)]
@@ -21,13 +18,8 @@ pub struct Named {
     pub namespace: Vec<String>,
 }
 
-/// The store's name, which is used on a component's socket.
-pub fn raw(resource: &ResourceId) -> Named {
-    Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
-}
-
 /// Writes who holds a resource, under the caller's name of it.
-pub fn state(lock: &LockView, name: Named) -> pb::LockState {
+pub(super) fn state(lock: &LockView, name: Named) -> pb::LockState {
     let Named { resource_id, namespace } = name;
     pb::LockState {
         resource_id,
@@ -38,12 +30,12 @@ pub fn state(lock: &LockView, name: Named) -> pb::LockState {
 }
 
 /// Writes a count, limited to the range of the wire.
-pub fn count(count: usize) -> i32 {
+pub(super) fn count(count: usize) -> i32 {
     i32::try_from(count).unwrap_or(i32::MAX)
 }
 
 /// Writes a waiter.
-pub fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
+pub(super) fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
     pb::WaiterInfo {
         position: count(waiter.position),
         holder: text(waiter.holder.as_ref()),
@@ -52,11 +44,11 @@ pub fn waiter(waiter: &WaiterView) -> pb::WaiterInfo {
     }
 }
 
-/// Writes an event of a watch; `name` finds the caller's names of resources.
-pub fn event(event: &WatchEvent, name: impl Fn(&ResourceId) -> Named) -> pb::LockEvent {
+/// Writes an event of a watch.
+pub(super) fn event(event: &WatchEvent, names: &impl Names) -> pb::LockEvent {
     match event {
         WatchEvent::Changed { lock, ended } => pb::LockEvent {
-            state: Some(state(lock, name(&lock.resource))),
+            state: Some(state(lock, names.read(&lock.resource))),
             ended: ended.iter().map(ended_grant).collect(),
             ..Default::default()
         },
@@ -95,9 +87,4 @@ fn mode(mode: Mode) -> pb::LockMode {
         Mode::Exclusive => pb::LockMode::Exclusive,
         Mode::Shared => pb::LockMode::Shared,
     }
-}
-
-/// The status with which a stream ends.
-pub fn status(error: LockError) -> Status {
-    ErrorDescription::from(error).into()
 }

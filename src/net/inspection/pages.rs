@@ -38,11 +38,11 @@ pub fn given_limit(field: &str, given: i32) -> Result<i32, Violation> {
 
 /// A list that is read in pages. Page tokens of one list are refused by any other.
 #[derive(Clone, Copy, Debug)]
-pub struct List([u8; LIST_BYTES]);
+pub(super) struct List([u8; LIST_BYTES]);
 
 impl List {
     /// The list with this description: everything that determines what is in it.
-    pub fn new(description: &[&str]) -> Self {
+    pub(super) fn new(description: &[&str]) -> Self {
         // Each part with its length, so that two descriptions never coincide.
         let text: String =
             description.iter().map(|part| format!("{}:{part}", part.len())).collect();
@@ -53,7 +53,7 @@ impl List {
     }
 
     /// Reads the requested page; the violation names `page_size` or `page_token`.
-    pub fn page(self, size: i32, token: &str) -> Result<PageRequest, Violation> {
+    pub(super) fn page(self, size: i32, token: &str) -> Result<PageRequest, Violation> {
         let limit = limit("page_size", size)?;
         let after = if token.is_empty() { None } else { Some(self.cursor(token)?) };
         Ok(PageRequest { after, limit, bytes_max: PAGE_BYTES_MAX })
@@ -67,7 +67,7 @@ impl List {
     }
 
     /// The token of the page that follows; empty if there is none.
-    pub fn token(self, next: Option<&Cursor>) -> String {
+    pub(super) fn token(self, next: Option<&Cursor>) -> String {
         let Some(next) = next else { return String::new() };
         BASE64_URL_SAFE_NO_PAD.encode([&self.0, next.as_bytes()].concat())
     }

@@ -1,12 +1,12 @@
 //! Reads requests: their subject, and the grants to end.
 
 use leasehold_lock::{
-    GrantId, ResourceId, Violation, check_text,
+    GrantId, Violation, check_text,
     inspect::{EndOf, EndRequest, Scope},
 };
 use leasehold_proto::locks as pb;
 
-use super::pages::limit;
+use super::{calls::Names, pages::limit};
 
 /// The longest reason for ending a grant, and the longest prefix of a holder, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
@@ -21,27 +21,23 @@ enum Subject {
 }
 
 /// Reads the scope to watch: one resource, or `scope`; without either, the empty scope.
-/// `resource` and `scope` convert the caller's names to the store's.
-pub fn watched_scope(
+pub(super) fn watched_scope(
     asked: pb::WatchLocksRequest,
-    resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
-    scope: impl FnOnce(pb::LockScope) -> Result<Scope, Violation>,
+    names: &impl Names,
 ) -> Result<Scope, Violation> {
     match subject(asked.resource_id, asked.namespace, asked.scope)? {
         Some(Subject::Resource(id, namespace)) => {
-            Ok(Scope::resource(resource(&id, namespace)?))
+            Ok(Scope::resource(names.resource(&id, namespace)?))
         }
-        Some(Subject::Scope(asked)) => scope(asked),
-        None => scope(pb::LockScope::default()),
+        Some(Subject::Scope(asked)) => names.scope(asked),
+        None => names.scope(pb::LockScope::default()),
     }
 }
 
-/// Reads which grants are to be ended. `resource` and `scope` convert the caller's names to
-/// the store's.
-pub fn end_request(
+/// Reads which grants are to be ended.
+pub(super) fn end_request(
     asked: pb::EndLocksRequest,
-    resource: impl FnOnce(&str, Vec<String>) -> Result<ResourceId, Violation>,
-    scope: impl FnOnce(pb::LockScope) -> Result<Scope, Violation>,
+    names: &impl Names,
 ) -> Result<EndRequest, Violation> {
     let limit = limit("limit", asked.limit)?;
     let holder_prefix = holder_prefix(asked.holder_prefix)?;
@@ -50,14 +46,14 @@ pub fn end_request(
         Some(Subject::Resource(id, namespace)) => {
             must_have_no_holder_prefix(&holder_prefix)?;
             let grant_id = grant_id(&asked.grant_id)?;
-            EndOf::Resource(resource(&id, namespace)?, grant_id)
+            EndOf::Resource(names.resource(&id, namespace)?, grant_id)
         }
         Some(Subject::Scope(whole)) if is_whole(&whole) && !asked.all => {
             return Err(all_is_missing());
         }
         Some(Subject::Scope(wanted)) => {
             must_have_no_grant_id(&asked.grant_id)?;
-            EndOf::Scope { scope: scope(wanted)?, holder_prefix }
+            EndOf::Scope { scope: names.scope(wanted)?, holder_prefix }
         }
     };
     Ok(EndRequest { of, dry_run: asked.dry_run, limit })
@@ -88,13 +84,13 @@ fn is_whole(scope: &pb::LockScope) -> bool {
 }
 
 /// Reads a reason, for the log; the violation names `reason`.
-pub fn reason(text: &str) -> Result<&str, Violation> {
-    check_text("reason", text, TEXT_BYTES_MAX)?;
+pub fn reason(text: String) -> Result<String, Violation> {
+    check_text("reason", &text, TEXT_BYTES_MAX)?;
     Ok(text)
 }
 
 /// Reads the prefix of a holder; the violation names `holder_prefix`.
-pub fn holder_prefix(text: String) -> Result<String, Violation> {
+pub(super) fn holder_prefix(text: String) -> Result<String, Violation> {
     check_text("holder_prefix", &text, TEXT_BYTES_MAX)?;
     Ok(text)
 }

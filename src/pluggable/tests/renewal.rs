@@ -2,13 +2,13 @@
 
 use std::fs;
 
-use leasehold_held::{Engine, EngineOptions};
+use leasehold_held::{Engine, EngineOptions, LockStore};
 use leasehold_lock::{AcquireRequest, LockError, Mode};
 use leasehold_sidecar::{
     ApiError, Hooks,
     api::alpha2::{LockCall, Locks},
+    app_names::AppNames,
     identity::Identity,
-    prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
 
@@ -38,7 +38,13 @@ fn call(no_renewal: bool) -> LockCall {
 async fn locks(fake: &mut Fake) -> Locks {
     let stores = Stores::default();
     let store = fake.open(&[]).await;
-    stores.insert(NamedStore::pluggable("s", "lock.fake", "v1", KeyPrefix::None, store));
+    let names = AppNames::new("none", "s", "app").unwrap();
+    stores.insert(NamedStore::new(
+        "lock.fake",
+        "v1",
+        names,
+        LockStore::third_party("s", store),
+    ));
     let (losses, _) = mpsc::channel(1);
     let engine = Engine::start(EngineOptions::default(), Hooks::default().healthy, losses);
     Locks::new(stores, engine, Identity::new("app", &"instance".parse().unwrap()))

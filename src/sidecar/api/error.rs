@@ -1,7 +1,18 @@
-//! The errors that the sidecar adds to the domain's.
+//! The errors that the sidecar adds to the domain's, and the form of daprd's.
 
+use axum::{
+    Json,
+    http::StatusCode,
+    response::{IntoResponse as _, Response},
+};
 use leasehold_held::{Cause, HeldError};
 use leasehold_lock::{LockError, Violation};
+use serde_json::json;
+
+/// An error in the form of daprd's HTTP API.
+pub(crate) fn as_daprd(status: StatusCode, error_code: &str, message: &str) -> Response {
+    (status, Json(json!({ "errorCode": error_code, "message": message }))).into_response()
+}
 
 /// Why an alpha2 call failed. `alpha2::status` maps these to codes and reasons.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

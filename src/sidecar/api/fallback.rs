@@ -1,67 +1,47 @@
-//! What answers the calls that are not served here.
-
-use std::convert::Infallible;
+//! What answers the calls that are not served here: the daprd behind, if there is one. Lock calls
+//! are never passed on.
 
 use axum::{
-    Json,
     body::Body,
     extract::Request,
     http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
-use serde_json::json;
 use tonic::Status;
-use tower::{ServiceExt as _, service_fn, util::BoxCloneSyncService};
 
-use super::paths;
+use super::{error::as_daprd, paths};
+use crate::daprd::passthrough::Passthrough;
 
-/// A service for the calls that are not served here: it passes them on to
-/// daprd, or answers that no daprd is configured.
-pub type Fallback = BoxCloneSyncService<Request, Response, Infallible>;
-
-/// Answers over HTTP that no daprd is configured.
-#[must_use]
-pub fn no_daprd_http() -> Fallback {
-    BoxCloneSyncService::new(service_fn(async |request: Request| {
-        let path = request.uri().path();
-        let mut message = format!(
-            "{} {path} is not served here and no daprd is configured; give --daprd-http-endpoint",
+/// Answers an HTTP call. daprd could read a path that matches no route here as a call to its own
+/// lock store.
+pub(crate) async fn http(daprd: Option<Passthrough>, request: Request) -> Response {
+    let path = request.uri().path();
+    let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
+    let is_grpc = kind.is_some_and(|kind| kind.starts_with(b"application/grpc"));
+    if is_grpc && paths::is_lock_method(path) {
+        return grpc_is_elsewhere(&request).into_http::<Body>();
+    }
+    if paths::is_lock_call(path) {
+        let message = format!(
+            "{} {path} is not how a lock call is written; locks are at \
+             /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha2/locks/STORE, \
+             /v1.0-alpha1/lock/STORE and /v1.0-alpha1/unlock/STORE",
             request.method(),
         );
-        if path.contains("lock") {
-            message += "; locks are at /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE \
-                        and /v1.0-alpha1/unlock/STORE";
-        }
-        let body = json!({ "errorCode": "ERR_DAPRD_NOT_CONFIGURED", "message": message });
-        Ok((StatusCode::NOT_IMPLEMENTED, Json(body)).into_response())
-    }))
-}
-
-/// Passes on every HTTP call except lock calls: daprd could read a path that
-/// matches no route here as a call to its own lock store.
-pub(crate) fn all_but_lock_calls(passing: Fallback) -> Fallback {
-    BoxCloneSyncService::new(service_fn(move |request: Request| {
-        let passing = passing.clone();
-        async move {
-            let path = request.uri().path();
-            let kind = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
-            let grpc = kind.is_some_and(|kind| kind.starts_with(b"application/grpc"));
-            if grpc && paths::is_lock_method(path) {
-                return Ok(grpc_is_elsewhere(&request).into_http::<Body>());
-            }
-            if !paths::is_lock_call(path) {
-                return passing.oneshot(request).await;
-            }
-            let message = format!(
-                "{} {path} is not how a lock call is written; locks are at \
-                 /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha2/locks/STORE, \
-                 /v1.0-alpha1/lock/STORE and /v1.0-alpha1/unlock/STORE",
-                request.method(),
-            );
-            let body = json!({ "errorCode": "ERR_LOCK_PATH", "message": message });
-            Ok((StatusCode::NOT_FOUND, Json(body)).into_response())
-        }
-    }))
+        return as_daprd(StatusCode::NOT_FOUND, "ERR_LOCK_PATH", &message);
+    }
+    if let Some(daprd) = daprd {
+        return daprd.pass(request).await;
+    }
+    let mut message = format!(
+        "{} {path} is not served here and no daprd is configured; give --daprd-http-endpoint",
+        request.method(),
+    );
+    if path.contains("lock") {
+        message += "; locks are at /v1.0-alpha2/lock/STORE/RESOURCE, /v1.0-alpha1/lock/STORE \
+                    and /v1.0-alpha1/unlock/STORE";
+    }
+    as_daprd(StatusCode::NOT_IMPLEMENTED, "ERR_DAPRD_NOT_CONFIGURED", &message)
 }
 
 /// The answer to a gRPC call that came to the HTTP port.
@@ -74,51 +54,34 @@ fn grpc_is_elsewhere(request: &Request) -> Status {
     ))
 }
 
-/// Passes on every gRPC call except lock calls.
-pub(crate) fn all_but_lock_methods(passing: Fallback) -> Fallback {
-    BoxCloneSyncService::new(service_fn(move |request: Request| {
-        let passing = passing.clone();
-        async move {
-            let path = request.uri().path();
-            if !paths::is_lock_method(path) {
-                return passing.oneshot(request).await;
-            }
-            let message = format!("{path} is not the path of a lock call's method");
-            Ok(Status::unimplemented(message).into_http::<Body>())
-        }
-    }))
+/// Answers a gRPC call.
+pub(crate) async fn grpc(daprd: Option<Passthrough>, request: Request) -> Response {
+    let path = request.uri().path();
+    let message = if paths::is_lock_method(path) {
+        format!("{path} is not the path of a lock call's method")
+    } else if let Some(daprd) = daprd {
+        return daprd.pass(request).await;
+    } else {
+        format!(
+            "{path} is not served here and no daprd is configured; give --daprd-grpc-endpoint"
+        )
+    };
+    Status::unimplemented(message).into_http::<Body>()
 }
 
 /// Refuses a method that a path does not have. The router adds the allowed
 /// methods.
-pub(crate) fn wrong_method() -> Fallback {
-    BoxCloneSyncService::new(service_fn(async |request: Request| {
-        let (method, path) = (request.method(), request.uri().path());
-        let fix = if path.starts_with("/v1.0-alpha2/lock/") {
-            "use GET to see it, POST to lock, PUT to renew, DELETE to unlock"
-        } else if path.starts_with("/v1.0-alpha2/locks/") {
-            "use GET to list what is held, DELETE to end it"
-        } else if path.starts_with("/v1.0-alpha1/") || path.starts_with("/v1.0-alpha2/") {
-            "use POST"
-        } else {
-            "use GET"
-        };
-        let body = json!({
-            "errorCode": "ERR_METHOD_NOT_ALLOWED",
-            "message": format!("{method} is not for {path}; {fix}"),
-        });
-        Ok((StatusCode::METHOD_NOT_ALLOWED, Json(body)).into_response())
-    }))
-}
-
-/// Answers over gRPC that no daprd is configured.
-#[must_use]
-pub fn no_daprd_grpc() -> Fallback {
-    BoxCloneSyncService::new(service_fn(async |request: Request| {
-        let message = format!(
-            "{} is not served here and no daprd is configured; give --daprd-grpc-endpoint",
-            request.uri().path(),
-        );
-        Ok(Status::unimplemented(message).into_http::<Body>())
-    }))
+pub(crate) async fn wrong_method(request: Request) -> Response {
+    let (method, path) = (request.method(), request.uri().path());
+    let fix = if path.starts_with("/v1.0-alpha2/lock/") {
+        "use GET to see it, POST to lock, PUT to renew, DELETE to unlock"
+    } else if path.starts_with("/v1.0-alpha2/locks/") {
+        "use GET to list what is held, DELETE to end it"
+    } else if path.starts_with("/v1.0-alpha1/") || path.starts_with("/v1.0-alpha2/") {
+        "use POST"
+    } else {
+        "use GET"
+    };
+    let message = format!("{method} is not for {path}; {fix}");
+    as_daprd(StatusCode::METHOD_NOT_ALLOWED, "ERR_METHOD_NOT_ALLOWED", &message)
 }

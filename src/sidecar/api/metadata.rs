@@ -75,7 +75,7 @@ impl Metadata {
                 .all()
                 .iter()
                 .map(|store| RegisteredComponents {
-                    name: store.name.to_string(),
+                    name: store.name().to_string(),
                     r#type: store.kind.clone(),
                     version: store.version.clone(),
                 })
@@ -93,7 +93,7 @@ impl Metadata {
             .all()
             .iter()
             .map(|store| {
-                json!({ "name": *store.name, "type": store.kind, "version": store.version })
+                json!({ "name": **store.name(), "type": store.kind, "version": store.version })
             })
             .collect();
         json!({

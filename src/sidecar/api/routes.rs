@@ -14,7 +14,6 @@ use leasehold_proto::{
     dapr::dapr_server::DaprServer,
     locks::{inspection_server::InspectionServer, locks_server::LocksServer},
 };
-use serde_json::json;
 use tokio::time::Instant;
 use tonic::codec::CompressionEncoding;
 use tower::{ServiceExt as _, util::MapRequestLayer};
@@ -26,11 +25,12 @@ use super::{
     auth::{self, Token},
     body,
     browsers::{self, Reach},
+    error::as_daprd,
     fallback,
     metadata::Metadata,
     query,
 };
-use crate::Fallback;
+use crate::daprd::passthrough::Passthrough;
 
 /// What both ports serve.
 #[derive(Clone, Debug)]
@@ -47,7 +47,7 @@ pub(crate) struct Services {
 
 /// The gRPC port. Without a `daprd`, the metadata that SDKs ask for at their
 /// start is served here.
-pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
+pub(crate) fn grpc(services: Services, daprd: Option<Passthrough>) -> Router {
     let dapr =
         DaprServer::new(DaprService { alpha1: services.alpha1, metadata: services.metadata })
             .max_decoding_message_size(body::BYTES_MAX)
@@ -79,9 +79,7 @@ pub(crate) fn grpc(services: Services, daprd: Option<Fallback>) -> Router {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
     }
     router
-        .fallback_service(fallback::all_but_lock_methods(
-            daprd.unwrap_or_else(fallback::no_daprd_grpc),
-        ))
+        .fallback(move |request: Request| fallback::grpc(daprd.clone(), request))
         .layer(from_fn_with_state(services.token, auth::check_grpc))
         .layer(from_fn_with_state(services.reach, browsers::check_grpc))
         .layer(from_fn(logged))
@@ -94,7 +92,7 @@ fn counted(
 }
 
 /// The HTTP port. Without a `daprd`, health and metadata are served here.
-pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
+pub(crate) fn http(services: Services, daprd: Option<Passthrough>) -> Router {
     let mut router =
         alpha1::http::routes(services.alpha1).merge(alpha2::http::routes(services.locks));
     if daprd.is_none() {
@@ -104,12 +102,8 @@ pub(crate) fn http(services: Services, daprd: Option<Fallback>) -> Router {
         .layer(MapRequestLayer::new(move |request: Request| {
             request.map(|body| Body::new(services.request_budget.count(body)))
         }))
-        .method_not_allowed_fallback(|request: Request| {
-            fallback::wrong_method().oneshot(request)
-        })
-        .fallback_service(fallback::all_but_lock_calls(
-            daprd.unwrap_or_else(fallback::no_daprd_http),
-        ))
+        .method_not_allowed_fallback(fallback::wrong_method)
+        .fallback(move |request: Request| fallback::http(daprd.clone(), request))
         .layer(from_fn_with_state(services.token, auth::check_http))
         .layer(from_fn_with_state(services.reach, browsers::check_http))
         .layer(from_fn(logged))
@@ -159,10 +153,7 @@ async fn set_attribute(
     });
     match set {
         Ok(()) => StatusCode::NO_CONTENT.into_response(),
-        Err(message) => {
-            let body = json!({ "errorCode": "ERR_METADATA_SET", "message": message });
-            (StatusCode::BAD_REQUEST, Json(body)).into_response()
-        }
+        Err(message) => as_daprd(StatusCode::BAD_REQUEST, "ERR_METADATA_SET", &message),
     }
 }
 
@@ -175,11 +166,8 @@ async fn healthz(
     let asked = query::pairs(&query).find(|pair| pair.name() == "appid");
     match asked.map(|pair| pair.value("appid")) {
         Some(app_id) if app_id.as_deref() != Ok(&*metadata.app_id) => {
-            let body = json!({
-                "errorCode": "ERR_HEALTH_APPID_NOT_MATCH",
-                "message": "dapr app-id does not match",
-            });
-            (StatusCode::INTERNAL_SERVER_ERROR, Json(body)).into_response()
+            let code = "ERR_HEALTH_APPID_NOT_MATCH";
+            as_daprd(StatusCode::INTERNAL_SERVER_ERROR, code, "dapr app-id does not match")
         }
         _ => StatusCode::NO_CONTENT.into_response(),
     }

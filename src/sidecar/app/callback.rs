@@ -11,6 +11,7 @@ use axum::body::Body;
 use backon::{ExponentialBuilder, Retryable as _};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
 use leasehold_held::LostLock;
+use leasehold_net::inspection::Named;
 use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
 use leasehold_util::error_chain::chain;
 use serde_json::json;
@@ -21,10 +22,11 @@ use tokio::{
 use tonic::{Code, metadata::MetadataValue};
 use tracing::{debug, warn};
 
-use super::client::{AppChannel, AppChannelError, AppClient};
+use super::client::{AppChannel, AppClient};
 use crate::{
     api::auth::{self, Token},
     name::ResourceName,
+    options::UsageError,
 };
 
 /// How many notices may wait for the app; more are dropped and logged.
@@ -48,9 +50,6 @@ enum NoticeError {
     #[error("{0}")]
     Failed(String),
 }
-
-/// The key of a resource, and the segments of its namespace.
-type Name = (String, Vec<String>);
 
 enum Caller {
     Http(AppClient<Body>, Uri, Token),
@@ -79,7 +78,7 @@ pub async fn run(mut queue: mpsc::Receiver<LostLock>, app: Option<AppChannel>) {
 }
 
 impl Caller {
-    fn new(app: AppChannel) -> Result<Self, AppChannelError> {
+    fn new(app: AppChannel) -> Result<Self, UsageError> {
         if app.protocol.is_grpc() {
             let origin = app.url(PathAndQuery::from_static("/"))?;
             let client = LockEventsClient::with_origin(app.client()?, origin);
@@ -90,7 +89,8 @@ impl Caller {
     }
 
     async fn notify(&self, lost: &LostLock) {
-        let name = name(lost);
+        let name = ResourceName::decode(&lost.app_resource);
+        let name = name.as_ref().map(ResourceName::to_named).unwrap_or_default();
         let delays = ExponentialBuilder::new()
             .with_min_delay(RETRY_DELAY_MIN)
             .with_max_delay(RETRY_DELAY_MAX)
@@ -115,7 +115,7 @@ impl Caller {
         }
     }
 
-    async fn try_to_notify(&self, lost: &LostLock, name: &Name) -> Result<(), NoticeError> {
+    async fn try_to_notify(&self, lost: &LostLock, name: &Named) -> Result<(), NoticeError> {
         match self {
             Self::Http(client, url, token) => post(client, url, token, lost, name).await,
             Self::Grpc(client, token) => call(client.clone(), token, lost, name).await,
@@ -128,12 +128,12 @@ async fn post(
     url: &Uri,
     token: &Token,
     lost: &LostLock,
-    (resource, namespace): &Name,
+    name: &Named,
 ) -> Result<(), NoticeError> {
     let body = json!({
         "storeName": *lost.store,
-        "resourceID": resource,
-        "namespace": namespace,
+        "resourceID": name.resource_id,
+        "namespace": name.namespace,
         "lockID": lost.lock_id.as_str(),
         "fencingToken": lost.token.map_or(0, leasehold_lock::FencingToken::get),
         "cause": lost.cause.as_str(),
@@ -159,23 +159,16 @@ async fn post(
     }
 }
 
-fn name(lost: &LostLock) -> Name {
-    match ResourceName::decode(&lost.app_resource) {
-        Some(name) => (name.key().as_str().to_owned(), name.namespace().segments().to_vec()),
-        None => (lost.app_resource.as_str().to_owned(), Vec::new()),
-    }
-}
-
 async fn call(
     mut client: LockEventsClient<AppClient<tonic::body::Body>>,
     token: &Token,
     lost: &LostLock,
-    (resource, namespace): &Name,
+    name: &Named,
 ) -> Result<(), NoticeError> {
     let mut request = tonic::Request::new(proto::LockLost {
         store_name: lost.store.to_string(),
-        resource_id: resource.clone(),
-        namespace: namespace.clone(),
+        resource_id: name.resource_id.clone(),
+        namespace: name.namespace.clone(),
         lock_id: lost.lock_id.as_str().to_owned(),
         fencing_token: lost.token.map_or(0, leasehold_lock::FencingToken::as_i64),
         cause: lost.cause.as_str().to_owned(),

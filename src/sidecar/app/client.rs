@@ -18,7 +18,7 @@ use rustls::{
 };
 
 use super::protocol::AppProtocol;
-use crate::api::auth::Token;
+use crate::{api::auth::Token, options::UsageError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -31,17 +31,6 @@ pub struct AppChannel {
     pub protocol: AppProtocol,
     /// Sent along with every callback (`APP_API_TOKEN`).
     pub token: Token,
-}
-
-/// Why the app cannot be called; names the flag and the fix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AppChannelError {
-    /// The app's address is invalid.
-    #[error("{0:?} is no address of an app; see --app-channel-address and --app-port")]
-    Address(String),
-    /// TLS could not be set up.
-    #[error("--app-protocol needs TLS, which could not be set up: {0}")]
-    Tls(String),
 }
 
 /// A client that calls the app.
@@ -59,22 +48,25 @@ impl AppChannel {
     }
 
     /// Checks the app's address.
-    pub fn check(&self) -> Result<(), AppChannelError> {
+    pub fn check(&self) -> Result<(), UsageError> {
         self.url(PathAndQuery::from_static("/")).map(drop)
     }
 
     /// The URL of a path of the app.
-    pub(crate) fn url(&self, path: PathAndQuery) -> Result<Uri, AppChannelError> {
+    pub(crate) fn url(&self, path: PathAndQuery) -> Result<Uri, UsageError> {
         let scheme = if self.protocol.is_tls() { "https" } else { "http" };
         let url = Uri::builder().scheme(scheme).authority(&*self.authority);
-        url.path_and_query(path)
-            .build()
-            .map_err(|_| AppChannelError::Address(self.authority.clone()))
+        url.path_and_query(path).build().map_err(|_| {
+            UsageError(format!(
+                "{:?} is no address of an app; see --app-channel-address and --app-port",
+                self.authority
+            ))
+        })
     }
 
     /// A client that speaks the app's protocol. It opens a connection for each call: calls
     /// are few, and a kept connection may have died unnoticed.
-    pub(crate) fn client<B>(&self) -> Result<AppClient<B>, AppChannelError>
+    pub(crate) fn client<B>(&self) -> Result<AppClient<B>, UsageError>
     where
         B: Body<Data: Send> + Send,
     {
@@ -101,11 +93,13 @@ impl AppChannel {
 /// TLS 1.2 or later, without a check of the app's certificate: daprd does not
 /// check it either, because the app runs beside it, mostly with a self-signed
 /// certificate.
-fn trusting() -> Result<ClientConfig, AppChannelError> {
+fn trusting() -> Result<ClientConfig, UsageError> {
     let provider = Arc::new(ring::default_provider());
     let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|error| AppChannelError::Tls(error.to_string()))?;
+        .map_err(|error| {
+            UsageError(format!("--app-protocol needs TLS, which could not be set up: {error}"))
+        })?;
     Ok(config
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))

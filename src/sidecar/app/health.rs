@@ -1,8 +1,7 @@
 //! Whether the app is healthy: probes with daprd's rules and defaults.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use async_trait::async_trait;
 use tokio::{
     sync::watch,
     time::{MissedTickBehavior, interval, timeout},
@@ -31,51 +30,13 @@ impl Default for AppHealthChecks {
     }
 }
 
-/// Why health checks cannot run as asked for; names the flag and the fix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AppHealthError {
-    /// A value is zero.
-    #[error("{0} must be greater than 0")]
-    Zero(&'static str),
-    /// Probes would overlap.
-    #[error(
-        "--app-health-probe-timeout ({timeout:?}) must not be greater than \
-         --app-health-probe-interval ({interval:?})"
-    )]
-    Overlap {
-        /// How long a probe may take.
-        timeout: Duration,
-        /// From one probe to the next.
-        interval: Duration,
-    },
-}
-
-/// A single probe of the app.
-#[async_trait]
+/// Asks the app whether it is healthy.
 pub trait AppProbe: Send + Sync + 'static {
     /// `Ok` if the app is healthy, otherwise the reason.
-    async fn probe(&self) -> Result<(), String>;
+    fn probe(&self) -> impl Future<Output = Result<(), String>> + Send;
 }
 
 impl AppHealthChecks {
-    /// Checks the settings.
-    pub fn check(&self) -> Result<(), AppHealthError> {
-        if self.interval.is_zero() {
-            return Err(AppHealthError::Zero("--app-health-probe-interval"));
-        }
-        if self.timeout.is_zero() {
-            return Err(AppHealthError::Zero("--app-health-probe-timeout"));
-        }
-        if self.threshold == 0 {
-            return Err(AppHealthError::Zero("--app-health-threshold"));
-        }
-        if self.timeout > self.interval {
-            let Self { timeout, interval, .. } = *self;
-            return Err(AppHealthError::Overlap { timeout, interval });
-        }
-        Ok(())
-    }
-
     /// Starts probing, at once and then at every interval, until the last
     /// receiver is dropped. The app is unhealthy until the first good probe;
     /// one good probe makes it healthy again. Must be called within a runtime.
@@ -83,11 +44,8 @@ impl AppHealthChecks {
     /// Consecutive failures are counted from the last good probe, as daprd
     /// documents its threshold (its own code goes on counting after a good
     /// one).
-    pub fn start(
-        self,
-        app: Arc<dyn AppProbe>,
-    ) -> Result<watch::Receiver<bool>, AppHealthError> {
-        self.check()?;
+    #[must_use]
+    pub fn start(self, app: impl AppProbe) -> watch::Receiver<bool> {
         let (healthy, receiver) = watch::channel(false);
         tokio::spawn(async move {
             let mut ticks = interval(self.interval);
@@ -118,13 +76,16 @@ impl AppHealthChecks {
                 }
             }
         });
-        Ok(receiver)
+        receiver
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use tokio::time::{Instant, advance, sleep};
 
@@ -133,8 +94,7 @@ mod tests {
     /// Answers by a script: `+` healthy, `-` not, `.` never; then the last.
     struct Script(&'static str, AtomicUsize);
 
-    #[async_trait]
-    impl AppProbe for Script {
+    impl AppProbe for Arc<Script> {
         async fn probe(&self) -> Result<(), String> {
             let at = self.1.fetch_add(1, Ordering::Relaxed).min(self.0.len() - 1);
             match self.0.as_bytes()[at] {
@@ -149,7 +109,7 @@ mod tests {
     async fn published(script: &'static str) -> String {
         let checks = AppHealthChecks::default();
         let probe = Arc::new(Script(script, AtomicUsize::new(0)));
-        let healthy = checks.start(probe).unwrap();
+        let healthy = checks.start(probe);
         assert!(!*healthy.borrow(), "healthy before any probe");
         let mut published = String::new();
         for _ in 0..script.len() {
@@ -178,7 +138,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_first_probe_is_sent_at_once() {
         let probe = Arc::new(Script("+", AtomicUsize::new(0)));
-        let mut healthy = AppHealthChecks::default().start(probe).unwrap();
+        let mut healthy = AppHealthChecks::default().start(probe);
         let started = Instant::now();
         healthy.wait_for(|healthy| *healthy).await.unwrap();
         assert!(started.elapsed() < Duration::from_millis(100));
@@ -187,7 +147,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn probing_ends_with_the_last_receiver() {
         let probe = Arc::new(Script("+", AtomicUsize::new(0)));
-        let healthy = AppHealthChecks::default().start(probe.clone()).unwrap();
+        let healthy = AppHealthChecks::default().start(Arc::clone(&probe));
         sleep(Duration::from_secs(6)).await;
         drop(healthy);
         sleep(Duration::from_millis(1)).await;
@@ -195,19 +155,5 @@ mod tests {
         advance(Duration::from_secs(60)).await;
         sleep(Duration::from_millis(1)).await;
         assert_eq!(probe.1.load(Ordering::Relaxed), probes);
-    }
-
-    #[test]
-    fn settings_that_cannot_work_are_refused_by_their_flag() {
-        let good = AppHealthChecks::default();
-        assert_eq!(good.check(), Ok(()));
-        for (bad, flag) in [
-            (AppHealthChecks { interval: Duration::ZERO, ..good }, "-probe-interval"),
-            (AppHealthChecks { timeout: Duration::ZERO, ..good }, "-probe-timeout"),
-            (AppHealthChecks { threshold: 0, ..good }, "-threshold"),
-            (AppHealthChecks { timeout: Duration::from_secs(6), ..good }, "-probe-timeout"),
-        ] {
-            assert!(bad.check().unwrap_err().to_string().contains(flag), "{bad:?}");
-        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use async_trait::async_trait;
 use http::{Request, Uri, uri::PathAndQuery};
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -15,27 +14,16 @@ use tonic_prost::ProstCodec;
 use tracing::debug;
 
 use super::{
-    client::{AppChannel, AppChannelError, AppClient},
+    client::{AppChannel, AppClient},
     health::AppProbe,
 };
-use crate::failed_unlocks::Reports;
+use crate::{failed_unlocks::Reports, options::UsageError};
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
 /// The largest answer whose body is read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 /// How long the body of an answer may take.
 const READ_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// Why an app cannot be asked; names the flag and the fix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AppProbeError {
-    /// The path does not begin with a slash, or has invalid characters.
-    #[error("--app-health-check-path {0:?} is no path; write for example /healthz")]
-    Path(String),
-    /// The app cannot be called at all.
-    #[error(transparent)]
-    Channel(#[from] AppChannelError),
-}
 
 /// GETs a path of the app: any 2xx is healthy.
 #[derive(Debug)]
@@ -49,8 +37,12 @@ pub struct HttpProbe {
 
 impl HttpProbe {
     /// Probes `path` over the app's protocol.
-    pub fn new(app: &AppChannel, path: &str) -> Result<Self, AppProbeError> {
-        let bad_path = || AppProbeError::Path(path.to_owned());
+    pub fn new(app: &AppChannel, path: &str) -> Result<Self, UsageError> {
+        let bad_path = || {
+            UsageError(format!(
+                "--app-health-check-path {path:?} is no path; write for example /healthz"
+            ))
+        };
         if !path.starts_with('/') {
             return Err(bad_path());
         }
@@ -88,7 +80,6 @@ impl HttpProbe {
     }
 }
 
-#[async_trait]
 impl AppProbe for HttpProbe {
     async fn probe(&self) -> Result<(), String> {
         let mut request = Request::new(Empty::new());
@@ -112,13 +103,12 @@ pub struct GrpcProbe {
 
 impl GrpcProbe {
     /// Probes the app over its protocol.
-    pub fn new(app: &AppChannel) -> Result<Self, AppProbeError> {
+    pub fn new(app: &AppChannel) -> Result<Self, UsageError> {
         let origin = app.url(PathAndQuery::from_static("/"))?;
         Ok(Self { client: app.client()?, origin })
     }
 }
 
-#[async_trait]
 impl AppProbe for GrpcProbe {
     async fn probe(&self) -> Result<(), String> {
         let mut client =
@@ -292,10 +282,11 @@ mod tests {
     #[test]
     fn what_is_no_path_or_address_is_refused() {
         let app = |address| channel(address, 1, AppProtocol::Http);
-        let refused = |address, path| HttpProbe::new(&app(address), path).unwrap_err();
-        assert!(matches!(refused("h", "healthz"), AppProbeError::Path(_)));
-        assert!(matches!(refused("h", "/a b"), AppProbeError::Path(_)));
-        assert!(matches!(refused("h h", "/healthz"), AppProbeError::Channel(_)));
+        let refused =
+            |address, path| HttpProbe::new(&app(address), path).unwrap_err().to_string();
+        assert!(refused("h", "healthz").contains("--app-health-check-path"));
+        assert!(refused("h", "/a b").contains("--app-health-check-path"));
+        assert!(refused("h h", "/healthz").contains("--app-channel-address"));
         assert!(GrpcProbe::new(&app("h h")).is_err());
     }
 }

@@ -8,13 +8,15 @@ use std::sync::Arc;
 
 use leasehold_manifest::{NoSecrets, Secrets};
 use tokio::sync::watch;
-use tower::util::BoxCloneSyncService;
 
 use self::{
-    passthrough::{Endpoint, EndpointError, Passthrough},
+    passthrough::{Endpoint, Passthrough},
     secrets::DaprdSecrets,
 };
-use super::{Hooks, Options, SidecarArgs, options::Listen};
+use super::{
+    Hooks, Options, SidecarArgs,
+    options::{Listen, UsageError},
+};
 
 /// The endpoints of the daprd behind the sidecar, as far as configured.
 pub struct Daprd {
@@ -24,7 +26,7 @@ pub struct Daprd {
 
 impl Daprd {
     /// Reads the endpoints of the command line.
-    pub fn of(args: &SidecarArgs) -> Result<Self, EndpointError> {
+    pub fn of(args: &SidecarArgs) -> Result<Self, UsageError> {
         let parse = |flag, endpoint: &Option<String>| {
             endpoint.as_deref().map(|text| Endpoint::parse(flag, text)).transpose()
         };
@@ -34,23 +36,25 @@ impl Daprd {
         })
     }
 
-    /// The problem if the endpoint is this sidecar itself: a call would be passed on to
-    /// itself until no file descriptor is left.
-    pub fn problem(&self, listen: &Listen) -> Option<String> {
-        let Listen::Ports { addresses, grpc, http } = listen else { return None };
-        let own = [("--dapr-grpc-port", *grpc), ("--dapr-http-port", *http)];
-        self.grpc.iter().chain(&self.http).find_map(|endpoint| {
-            let (flag, port) = own.into_iter().find(|(_, port)| {
-                addresses.iter().any(|address| endpoint.is_at(*address, *port))
-            })?;
-            Some(format!(
-                "daprd at {endpoint} is the sidecar itself; give {flag} another port than {port}"
-            ))
-        })
+    /// Refuses an endpoint that is this sidecar itself: a call would be passed on to itself
+    /// until no file descriptor is left.
+    pub fn check(&self, listen: &Listen) -> Result<(), UsageError> {
+        let Listen::Ports { addresses, grpc, http } = listen else { return Ok(()) };
+        for endpoint in self.grpc.iter().chain(&self.http) {
+            for (flag, port) in [("--dapr-grpc-port", *grpc), ("--dapr-http-port", *http)] {
+                if addresses.iter().any(|address| endpoint.is_at(*address, port)) {
+                    return Err(UsageError(format!(
+                        "daprd at {endpoint} is the sidecar itself; give {flag} another port \
+                         than {port}"
+                    )));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Resolves the secrets of component YAML.
-    pub fn secrets(&self, options: &Options) -> Result<Arc<dyn Secrets>, EndpointError> {
+    pub fn secrets(&self, options: &Options) -> Result<Arc<dyn Secrets>, UsageError> {
         Ok(match &self.http {
             Some(endpoint) => {
                 Arc::new(DaprdSecrets::new(endpoint.clone(), options.token.secret())?)
@@ -60,12 +64,10 @@ impl Daprd {
     }
 
     /// Passes on the calls that are not for locks.
-    pub fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, EndpointError> {
-        let grpc = self.grpc.map(Passthrough::grpc).transpose()?;
-        let http = self.http.map(Passthrough::http).transpose()?;
+    pub fn hooks(self, healthy: watch::Receiver<bool>) -> Result<Hooks, UsageError> {
         Ok(Hooks {
-            grpc: grpc.map(BoxCloneSyncService::new),
-            http: http.map(BoxCloneSyncService::new),
+            grpc: self.grpc.map(Passthrough::grpc).transpose()?,
+            http: self.http.map(Passthrough::http).transpose()?,
             healthy,
             failed_unlocks: None,
         })

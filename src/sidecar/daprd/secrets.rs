@@ -14,7 +14,8 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
-use super::passthrough::{Endpoint, EndpointError, PassingClient, http1_client};
+use super::passthrough::{Endpoint, PassingClient, http1_client};
+use crate::options::UsageError;
 
 /// The characters that are percent-encoded in a path and a query.
 const ENCODED: &AsciiSet =
@@ -48,11 +49,11 @@ enum NoAnswer {
 impl DaprdSecrets {
     /// Reads from the daprd at `endpoint`, with its API token if it needs one.
     /// A token that is no valid header value is refused.
-    pub fn new(endpoint: Endpoint, token: Option<&str>) -> Result<Self, EndpointError> {
+    pub fn new(endpoint: Endpoint, token: Option<&str>) -> Result<Self, UsageError> {
         let client = http1_client(&endpoint)?;
         let token = token.filter(|token| !token.is_empty());
         let token = token.map(HeaderValue::from_str).transpose().map_err(|_| {
-            endpoint.refuse("cannot be asked: DAPR_API_TOKEN is no header value".to_owned())
+            endpoint.refuse("cannot be asked: DAPR_API_TOKEN is no header value")
         })?;
         let token = token.map(|mut token| {
             token.set_sensitive(true);

@@ -10,7 +10,7 @@ mod unlock;
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_held::{Cause, Change, Engine, EngineOptions, LostLock};
+use leasehold_held::{Cause, Change, Engine, EngineOptions, LockStore, LostLock};
 use leasehold_lock::{AcquireRequest, Granted, Instant as LockInstant, LockError, Mode, Store};
 use leasehold_memory::Memory;
 use leasehold_testing::scripted::{Fault, Script, Scripted};
@@ -24,8 +24,8 @@ use super::{
         alpha2::{LockCall, Locks},
         error::ApiError,
     },
+    app_names::AppNames,
     identity::Identity,
-    prefix::KeyPrefix,
     stores::{NamedStore, Stores},
 };
 
@@ -80,6 +80,12 @@ fn app() -> Identity {
 fn load(stores: &Stores) -> (Store, Arc<Script>) {
     let (backend, script, settings) = Scripted::new(Memory::new);
     let store = Store::new(Arc::new(backend), settings);
-    stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store.clone()));
+    stores.insert(named("s", store.clone()));
     (store, script)
+}
+
+/// A store without a key prefix, as the component of this name.
+pub(super) fn named(name: &str, store: Store) -> NamedStore {
+    let names = AppNames::new("none", name, "app").unwrap();
+    NamedStore::new("lock.memory", "v1", names, LockStore::new(name, store))
 }

@@ -102,8 +102,8 @@ impl Run {
                 format!("stream {nth} ends")
             }
             11 if self.holder != Holder::Nobody => {
-                let target = self.locks.target("s", &"r".parse().unwrap()).unwrap();
-                assert!(self.setup.engine.give_up(&target, lock_id), "{:#?}", self.log);
+                let resource = self.locks.resource("s", &"r".parse().unwrap()).unwrap();
+                assert!(self.setup.engine.give_up(&resource, lock_id), "{:#?}", self.log);
                 self.holder = Holder::Nobody;
                 "report".into()
             }

@@ -153,8 +153,8 @@ async fn a_replay_that_a_later_renewal_superseded_does_not_lengthen_the_belief()
     settle().await;
     let sent = lock::Instant::now();
     let id = first.lock_id.clone();
-    let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
-    setup.engine.renew(&target, id, Some(SHORT), Change::Nothing).await.unwrap();
+    let resource = api.locks.resource("s", &"r".parse().unwrap()).unwrap();
+    setup.engine.renew(&resource, id, Some(SHORT), Change::Nothing).await.unwrap();
     api.script.on_every_renewal(Some(Fault::Unreachable));
     let (_guard, ended) = replay.hold_for_stream().unwrap();
     ended.await.unwrap();
@@ -348,16 +348,16 @@ async fn the_end_of_a_lock_does_not_release_what_a_replay_is_about_to_be_answere
             }
             let (replay, left) = (acquire(None).await, acquire(None).await);
             drop(left);
-            let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
+            let resource = api.locks.resource("s", &"r".parse().unwrap()).unwrap();
             match end {
                 "stream" => stream.0 = None,
                 "max_hold" => sleep(Duration::from_secs(1)).await,
-                "report" => assert!(setup.engine.give_up(&target, &lock_id)),
+                "report" => assert!(setup.engine.give_up(&resource, &lock_id)),
                 _ => {
                     api.script.on_every_renewal(Some(Fault::Unreachable));
                     sleep(safe_deadline(lock::Instant::now(), TTL) - lock::Instant::now())
                         .await;
-                    assert!(setup.engine.give_up(&target, &lock_id));
+                    assert!(setup.engine.give_up(&resource, &lock_id));
                     api.script.on_every_renewal(None);
                 }
             }
@@ -373,7 +373,7 @@ async fn the_end_of_a_lock_does_not_release_what_a_replay_is_about_to_be_answere
                 replay.deliver().accept();
                 sleep(TTL * 3).await;
                 assert!(!api.is_free().await, "{end}: it was answered");
-                setup.engine.unlock(&target, lock_id).await.unwrap();
+                setup.engine.unlock(&resource, lock_id).await.unwrap();
             }
         }
     }
@@ -388,9 +388,9 @@ async fn a_lock_that_nobody_has_while_a_replay_is_under_way_is_not_renewed() {
     let stream = first.hold_for_stream().unwrap();
     let replay = api.locks.acquire(Api::call()).await.unwrap();
     drop(stream);
-    let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
-    assert_eq!(setup.engine.known(&target, &lock_id), Known::Unlocking);
-    let renewed = setup.engine.renew(&target, lock_id, None, Change::Nothing).await;
+    let resource = api.locks.resource("s", &"r".parse().unwrap()).unwrap();
+    assert_eq!(setup.engine.known(&resource, &lock_id), Known::Unlocking);
+    let renewed = setup.engine.renew(&resource, lock_id, None, Change::Nothing).await;
     assert!(matches!(renewed, Err(HeldError::Lock(LockError::NotFound { .. }))), "{renewed:?}");
     sleep(TTL * 2).await;
     assert_eq!(api.script.renewals.load(Ordering::SeqCst), 0);
@@ -429,9 +429,9 @@ async fn nothing_is_released_while_a_replay_is_under_way() {
     settle().await;
     replay.deliver().accept();
     settle().await;
-    let target = api.locks.target("s", &"r".parse().unwrap()).unwrap();
+    let resource = api.locks.resource("s", &"r".parse().unwrap()).unwrap();
     let unlocking = lock::Instant::now();
-    setup.engine.unlock(&target, lock_id).await.unwrap();
+    setup.engine.unlock(&resource, lock_id).await.unwrap();
     assert_eq!(ms(unlocking), 1000, "the unlock was sent first");
 }
 

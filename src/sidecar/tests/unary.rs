@@ -24,7 +24,7 @@ fn api_with(setup: &Setup, adjust: impl FnOnce(&mut leasehold_lock::Settings)) -
     let (backend, script, mut settings) = Scripted::new(Memory::new);
     adjust(&mut settings);
     let store = Store::new(Arc::new(backend), settings);
-    stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
+    stores.insert(named("s", store));
     let store = stores.get("s").unwrap();
     let locks = Locks::new(stores, setup.engine.clone(), app());
     Api { locks: locks.with_max_hold_default(Some(HOUR)), store, script }

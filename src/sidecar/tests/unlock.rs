@@ -2,11 +2,13 @@
 
 use leasehold_lock::{LockId, UnlockRequest};
 
-use super::*;
-use crate::api::{
-    alpha1::{Alpha1, Unlock, UnlockStatus},
-    alpha2::inspection::Force,
+use leasehold_proto::{
+    dapr::{UnlockRequest as Alpha1Unlock, unlock_response::Status},
+    locks::ForceUnlockRequest,
 };
+
+use super::*;
+use crate::api::alpha1::Alpha1;
 
 /// The API over one scripted store.
 struct Api {
@@ -45,14 +47,14 @@ async fn alpha1_unlocks_it_too() {
     let (api, store, _) = Api::of(&setup);
     let lock_id = api.lock().await;
     let alpha1 = Alpha1::new(api.stores.clone(), setup.engine.clone(), app());
-    let unlock = Unlock {
+    let unlock = Alpha1Unlock {
         store_name: "s".into(),
         resource_id: "r".into(),
-        owner: lock_id.as_str().to_owned(),
+        lock_owner: lock_id.as_str().to_owned(),
     };
-    assert_eq!(alpha1.unlock(unlock.clone()).await, Ok(UnlockStatus::Success));
+    assert_eq!(alpha1.unlock(unlock.clone()).await, Ok(Status::Success));
     assert_eq!(setup.engine.held(), 0);
-    assert_eq!(alpha1.unlock(unlock).await, Ok(UnlockStatus::DoesNotExist));
+    assert_eq!(alpha1.unlock(unlock).await, Ok(Status::LockDoesNotExist));
     assert!(is_free(&store, "lock||r").await);
 }
 
@@ -129,7 +131,12 @@ async fn a_force_of_a_silent_store_takes_no_longer_than_any_call() {
     script.hides.store(true, std::sync::atomic::Ordering::SeqCst);
     script.on_unlock(Fault::Silent);
     let asked = Instant::now();
-    api.locks.force_unlock("s", &"r".parse().unwrap(), Force::default()).await.unwrap_err();
+    let force = ForceUnlockRequest {
+        store_name: "s".into(),
+        resource_id: "r".into(),
+        ..ForceUnlockRequest::default()
+    };
+    api.locks.force(force, None).await.unwrap_err();
     let grace = Duration::from_millis(250);
     let took = asked.elapsed();
     assert!(took <= store.settings().operation_timeout + grace, "{took:?}");

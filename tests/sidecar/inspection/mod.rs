@@ -13,18 +13,14 @@ use leasehold_proto::locks::{
     EndLocksRequest, GetLockRequest, GetLockResponse, ListLocksRequest, LockRequest,
     LockResponse, LockScope, LockState, inspection_client::InspectionClient,
 };
-use leasehold_sidecar::{
-    Hooks,
-    prefix::KeyPrefix,
-    stores::{NamedStore, Stores},
-};
+use leasehold_sidecar::{Hooks, stores::Stores};
 use tokio::time::{Instant, sleep};
 use tonic::{Status, transport::Channel};
 use tonic_types::StatusExt as _;
 
 use crate::{
     alpha2_grpc::{lock, request},
-    harness::{Harness, PATIENCE, STORE, memory, options, reason},
+    harness::{APP, Harness, PATIENCE, STORE, memory, named, options, reason},
 };
 
 type Inspection = InspectionClient<Channel>;
@@ -118,8 +114,8 @@ fn bad_field(status: &Status) -> String {
 async fn two_tenants() -> Harness {
     let stores = Stores::default();
     let (memory, store) = memory();
-    for (name, prefix) in [(STORE, KeyPrefix::AppId), ("none", KeyPrefix::None)] {
-        stores.insert(NamedStore::new(name, "lock.memory", "v1", prefix, store.clone()));
+    for (name, prefix) in [(STORE, "appid"), ("none", "none")] {
+        stores.insert(named(name, prefix, APP, store.clone()));
     }
     Harness::over(options(), Hooks::default(), stores, memory).await
 }

@@ -66,8 +66,7 @@ async fn an_app_without_an_id_does_not_end_the_locks_of_others() {
 async fn a_namespace_is_refused_where_the_prefix_does_not_separate() {
     let stores = Stores::default();
     let (memory, store) = memory();
-    let prefix = KeyPrefix::Word(String::new());
-    stores.insert(NamedStore::new(STORE, "lock.memory", "v1", prefix, store));
+    stores.insert(named(STORE, "", APP, store));
     let harness = Harness::over(options(), Hooks::default(), stores, memory).await;
     take(&harness, request("r")).await;
     assert_eq!(listed(&harness, list_request(all())).await, ["r"]);

@@ -1,12 +1,12 @@
 //! The errors of alpha1, with daprd's messages and codes.
 
 use axum::{
-    Json,
     http::StatusCode,
     response::{IntoResponse, Response},
 };
-use serde::Serialize;
 use tonic::{Code, Status};
+
+use crate::api::error::as_daprd;
 
 /// Why an alpha1 call failed. `Display` is exactly daprd's message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -40,14 +40,6 @@ pub enum Alpha1Error {
     BodyRead(String),
 }
 
-/// The JSON of an error.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ErrorBody {
-    error_code: &'static str,
-    message: String,
-}
-
 impl Alpha1Error {
     fn codes(&self) -> (&'static str, StatusCode, Code) {
         const BAD: StatusCode = StatusCode::BAD_REQUEST;
@@ -77,6 +69,6 @@ impl From<Alpha1Error> for Status {
 impl IntoResponse for Alpha1Error {
     fn into_response(self) -> Response {
         let (error_code, status, _) = self.codes();
-        (status, Json(ErrorBody { error_code, message: self.to_string() })).into_response()
+        as_daprd(status, error_code, &self.to_string())
     }
 }

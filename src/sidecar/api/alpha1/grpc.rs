@@ -3,11 +3,11 @@
 use leasehold_net::answers::Delivery;
 use leasehold_proto::dapr::{
     GetMetadataRequest, GetMetadataResponse, TryLockRequest, TryLockResponse, UnlockRequest,
-    UnlockResponse, dapr_server::Dapr, unlock_response,
+    UnlockResponse, dapr_server::Dapr,
 };
 use tonic::{Request, Response, Status, metadata::MetadataValue};
 
-use super::{Alpha1, FENCING_TOKEN, TryLock, Unlock, UnlockStatus};
+use super::{Alpha1, FENCING_TOKEN};
 use crate::api::metadata::Metadata;
 
 /// The part of Dapr's API that is served here.
@@ -25,16 +25,7 @@ impl Dapr for DaprService {
         &self,
         request: Request<TryLockRequest>,
     ) -> Result<Response<TryLockResponse>, Status> {
-        let request = request.into_inner();
-        let granted = self
-            .alpha1
-            .try_lock(TryLock {
-                store_name: request.store_name,
-                resource_id: request.resource_id,
-                owner: request.lock_owner,
-                expiry_s: request.expiry_in_seconds,
-            })
-            .await?;
+        let granted = self.alpha1.try_lock(request.into_inner()).await?;
         let mut response = Response::new(TryLockResponse { success: granted.is_some() });
         if let Some(granted) = granted {
             if let Some(token) = granted.token {
@@ -50,20 +41,7 @@ impl Dapr for DaprService {
         &self,
         request: Request<UnlockRequest>,
     ) -> Result<Response<UnlockResponse>, Status> {
-        let request = request.into_inner();
-        let status = self
-            .alpha1
-            .unlock(Unlock {
-                store_name: request.store_name,
-                resource_id: request.resource_id,
-                owner: request.lock_owner,
-            })
-            .await?;
-        let status = match status {
-            UnlockStatus::Success => unlock_response::Status::Success,
-            UnlockStatus::DoesNotExist => unlock_response::Status::LockDoesNotExist,
-            UnlockStatus::BelongsToOthers => unlock_response::Status::LockBelongsToOthers,
-        };
+        let status = self.alpha1.unlock(request.into_inner()).await?;
         Ok(Response::new(UnlockResponse { status: status.into() }))
     }
 

@@ -9,9 +9,10 @@ use axum::{
     routing::post,
 };
 use leasehold_net::answers::Delivery;
+use leasehold_proto::dapr::{TryLockRequest, UnlockRequest};
 use serde_json::json;
 
-use super::{Alpha1, Alpha1Error, FENCING_TOKEN, TryLock, Unlock, json};
+use super::{Alpha1, Alpha1Error, FENCING_TOKEN, json};
 use crate::api::body;
 
 type StoreName = Result<Path<String>, PathRejection>;
@@ -33,11 +34,11 @@ async fn try_lock(
 ) -> Result<Response, Alpha1Error> {
     let body: json::TryLockBody = json::read(&read_body(body).await?)?;
     let granted = alpha1
-        .try_lock(TryLock {
+        .try_lock(TryLockRequest {
             store_name: named(store),
             resource_id: body.resource_id,
-            owner: body.lock_owner,
-            expiry_s: body.expiry_in_seconds,
+            lock_owner: body.lock_owner,
+            expiry_in_seconds: body.expiry_in_seconds,
         })
         .await?;
     let mut response = Json(json!({ "success": granted.is_some() })).into_response();
@@ -57,10 +58,10 @@ async fn unlock(
 ) -> Result<Response, Alpha1Error> {
     let body: json::UnlockBody = json::read(&read_body(body).await?)?;
     let status = alpha1
-        .unlock(Unlock {
+        .unlock(UnlockRequest {
             store_name: named(store),
             resource_id: body.resource_id,
-            owner: body.lock_owner,
+            lock_owner: body.lock_owner,
         })
         .await?;
     Ok(Json(json!({ "status": status as i32 })).into_response())

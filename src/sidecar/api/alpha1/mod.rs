@@ -6,7 +6,7 @@ pub mod grpc;
 pub mod http;
 mod json;
 
-pub use core::{Alpha1, TryLock, Unlock, UnlockStatus};
+pub use core::Alpha1;
 pub use error::Alpha1Error;
 
 /// Header and gRPC initial metadata of a granted try: alpha1 has no field for

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use leasehold_lock::LockId;
-use leasehold_net::{inspection, peer::Peer, wire::positive};
+use leasehold_net::{
+    inspection::{self, force_unlock},
+    peer::Peer,
+    wire::positive,
+};
 use leasehold_proto::locks as pb;
 
-use super::{Locks, inspection::Force, wire};
+use super::{Locks, wire};
 use crate::api::error::ApiError;
 
 impl Locks {
@@ -19,8 +23,8 @@ impl Locks {
         let lock_id = LockId::new(&asked.lock_id)?;
         let ttl = positive("ttl", asked.ttl)?;
         let change = wire::change(asked.detach, wire::max_hold(asked.max_hold)?)?;
-        let target = self.target(&asked.store_name, &resource)?;
-        Ok(self.engine.renew(&target, lock_id, ttl, change).await?.ttl)
+        let resource = self.resource(&asked.store_name, &resource)?;
+        Ok(self.engine.renew(&resource, lock_id, ttl, change).await?.ttl)
     }
 
     /// Ends the grant of a lock ID.
@@ -30,16 +34,22 @@ impl Locks {
         self.unlock(&asked.store_name, &resource, lock_id).await
     }
 
-    /// Ends all grants of a resource, or the one that is named.
-    pub(super) async fn force(
+    /// Ends all grants of a resource, or the one that is named. Runs to its end even if the caller
+    /// goes away.
+    pub(crate) async fn force(
         &self,
         asked: pb::ForceUnlockRequest,
         peer: Option<Peer>,
     ) -> Result<(), ApiError> {
-        let resource = wire::resource(&asked.resource_id, asked.namespace)?;
+        let name = wire::resource(&asked.resource_id, asked.namespace)?;
         let grant_id = inspection::grant_id(&asked.grant_id)?;
-        let reason = inspection::reason(&asked.reason)?.to_owned();
-        let force = Force { grant_id, reason, peer };
-        self.force_unlock(&asked.store_name, &resource, force).await
+        let by = self.forced_by(&asked.store_name, peer, inspection::reason(asked.reason)?);
+        let held = self.resource(&asked.store_name, &name)?;
+        let (store, resource) = (held.store.store().clone(), held.id.clone());
+        let engine = self.engine.clone();
+        let unlock =
+            move |until| async move { engine.force_unlock(held, grant_id, until).await };
+        let shown = name.encoded().to_string();
+        Ok(force_unlock(store, resource, grant_id, by, shown, unlock).await?)
     }
 }

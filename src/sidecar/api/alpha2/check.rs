@@ -108,8 +108,8 @@ fn check(
     resource: &ResourceName,
     lock_id: &LockId,
 ) -> Option<Known> {
-    match locks.target(store_name, resource) {
-        Ok(target) => Some(locks.engine().known(&target, lock_id)),
+    match locks.resource(store_name, resource) {
+        Ok(resource) => Some(locks.engine().known(&resource, lock_id)),
         Err(ApiError::NoStores | ApiError::StoreNotFound { .. }) => None,
         // The store cannot have locked such a name.
         Err(_) => Some(Known::NotHeld),

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, InFlight, MaxHold, Target};
+use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, InFlight, MaxHold, Resource};
 use leasehold_lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId};
 use leasehold_net::answers::Delivery;
 use tokio::{
@@ -145,7 +145,8 @@ impl Locks {
         max_hold: MaxHold,
         answer_by: Option<Instant>,
     ) -> Result<UndeliveredGrant, ApiError> {
-        let (store, target) = self.locate(&call.store_name, &call.resource)?;
+        let resource = self.resource(&call.store_name, &call.resource)?;
+        let store = resource.store.store();
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
@@ -160,19 +161,20 @@ impl Locks {
             deadline: call.deadline,
             answer_by,
             wait_end: call.wait_end,
-            ..AcquireRequest::new(target.resource.clone())
+            ..AcquireRequest::new(resource.id.clone())
         };
         if !call.no_renewal {
-            store.must_renew(&target.resource).await?;
+            resource.store.must_renew(&resource.id).await?;
         }
-        let asked = store.store().ttl(call.ttl)?.duration();
+        let asked = store.ttl(call.ttl)?.duration();
         let request_id = call.request_id;
-        let mut in_flight =
-            request_id.clone().map(|id| self.engine.begin(&target, id, asked, attempt));
+        let mut in_flight = request_id
+            .clone()
+            .map(|id| self.engine.begin(resource.clone(), id, asked, attempt));
         let granted = if call.immediate {
-            store.store().try_lock(request).await
+            store.try_lock(request).await
         } else {
-            store.store().lock(request).await
+            store.lock(request).await
         };
         let granted = granted.inspect_err(|error| {
             if let Some(in_flight) = &mut in_flight {
@@ -185,8 +187,7 @@ impl Locks {
         // Dropping the grant here releases it.
         let place = self.engine.place().ok_or(ApiError::TooManyHeld)?;
         let holding = Holding {
-            store,
-            resource: target.resource,
+            resource,
             app_resource: call.resource.encoded().clone(),
             lock_id: granted.lock_id.clone(),
             attempt: granted.attempt,
@@ -211,42 +212,29 @@ impl Locks {
         resource: &ResourceName,
         lock_id: LockId,
     ) -> Result<(), ApiError> {
-        let target = self.target(store_name, resource)?;
-        Ok(self.engine.unlock(&target, lock_id).await?)
+        let resource = self.resource(store_name, resource)?;
+        Ok(self.engine.unlock(&resource, lock_id).await?)
     }
 
     /// The store of this name.
     pub(super) fn store(&self, name: &str) -> Result<Arc<NamedStore>, ApiError> {
         self.stores.get(name).ok_or_else(|| {
-            let mut there: Vec<_> =
-                self.stores.all().iter().map(|it| it.name.to_string()).collect();
+            let there: Vec<_> =
+                self.stores.all().iter().map(|store| store.name().to_string()).collect();
             if there.is_empty() {
                 return ApiError::NoStores;
             }
-            there.sort_unstable();
             ApiError::StoreNotFound { name: name.to_owned(), there }
         })
     }
 
-    /// The store, and where it locks what the app names.
-    fn locate(
-        &self,
-        store_name: &str,
-        resource: &ResourceName,
-    ) -> Result<(Arc<NamedStore>, Target), ApiError> {
-        let store = self.store(store_name)?;
-        let resource = store.name_of(resource, self.identity.app_id())?;
-        let target = Target { store: Arc::<NamedStore>::clone(&store), resource };
-        Ok((store, target))
-    }
-
     /// Where what the app names is locked.
-    pub(crate) fn target(
+    pub(crate) fn resource(
         &self,
         store_name: &str,
-        resource: &ResourceName,
-    ) -> Result<Target, ApiError> {
-        self.locate(store_name, resource).map(|(_, target)| target)
+        name: &ResourceName,
+    ) -> Result<Resource, ApiError> {
+        Ok(self.store(store_name)?.resource(name)?)
     }
 }
 

@@ -96,7 +96,7 @@ impl Fields {
             Some(_) => String::new(),
         };
         match text.trim().parse::<GoDuration>() {
-            Ok(duration) if !text.trim().is_empty() => {
+            Ok(duration) => {
                 let ns = duration.nanoseconds();
                 let nanos = i32::try_from(ns % NANOS_PER_SECOND).unwrap_or_default();
                 Ok(Some(WireDuration { seconds: ns / NANOS_PER_SECOND, nanos }))

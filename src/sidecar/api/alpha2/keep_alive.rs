@@ -78,17 +78,13 @@ mod tests {
     use tokio::sync::{mpsc, watch};
 
     use super::*;
-    use crate::{
-        identity::Identity,
-        prefix::KeyPrefix,
-        stores::{NamedStore, Stores},
-    };
+    use crate::{identity::Identity, stores::Stores, tests::named};
 
     fn locks() -> (Locks, Arc<Script>) {
         let stores = Stores::default();
         let (backend, script, settings) = Scripted::new(Memory::new);
         let store = Store::new(Arc::new(backend), settings);
-        stores.insert(NamedStore::new("s", "lock.memory", "v1", KeyPrefix::None, store));
+        stores.insert(named("s", store));
         let (notices, _) = mpsc::channel(1);
         let engine = Engine::start(EngineOptions::default(), watch::channel(true).1, notices);
         let identity = Identity::new("app", &"instance".parse().unwrap());

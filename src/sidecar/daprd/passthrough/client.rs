@@ -17,7 +17,8 @@ use tower::{
     util::{BoxCloneSyncService, service_fn},
 };
 
-use super::{Endpoint, EndpointError};
+use super::Endpoint;
+use crate::options::UsageError;
 
 /// How long a connection may take to be made, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -42,7 +43,7 @@ type Connection = <Connector as Service<Uri>>::Response;
 pub(crate) type PassingClient = Client<BoxCloneSyncService<Uri, Connection, BoxError>, Body>;
 
 /// A client that speaks HTTP/2 from the first byte, over one connection.
-pub(super) fn http2(endpoint: &Endpoint) -> Result<PassingClient, EndpointError> {
+pub(super) fn http2(endpoint: &Endpoint) -> Result<PassingClient, UsageError> {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls(endpoint)?)
         .https_or_http()
@@ -65,7 +66,7 @@ pub(super) fn http2(endpoint: &Endpoint) -> Result<PassingClient, EndpointError>
 }
 
 /// A client that speaks HTTP/1.1 over kept connections.
-pub(crate) fn http1(endpoint: &Endpoint) -> Result<PassingClient, EndpointError> {
+pub(crate) fn http1(endpoint: &Endpoint) -> Result<PassingClient, UsageError> {
     let connector = HttpsConnectorBuilder::new()
         .with_tls_config(tls(endpoint)?)
         .https_or_http()
@@ -91,9 +92,9 @@ fn tcp() -> HttpConnector {
 
 /// Trusts the system's certificates. For plain text they are not read, so that
 /// it works on a machine without certificates.
-fn tls(endpoint: &Endpoint) -> Result<ClientConfig, EndpointError> {
+fn tls(endpoint: &Endpoint) -> Result<ClientConfig, UsageError> {
     let refuse = |error: &dyn std::fmt::Display| {
-        endpoint.refuse(format!("needs TLS, which could not be set up: {error}"))
+        endpoint.refuse(&format!("needs TLS, which could not be set up: {error}"))
     };
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -4,6 +4,8 @@ use std::{fmt, net::IpAddr};
 
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 
+use crate::options::UsageError;
+
 /// One listener of the daprd behind the sidecar.
 ///
 /// Written `host:port`, `http://host:port` or `https://host:port`. `Display`
@@ -15,18 +17,10 @@ pub struct Endpoint {
     authority: Authority,
 }
 
-/// Why a text is not a valid endpoint; names the flag and the fix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{flag} {problem}; write host:port, http://host:port or https://host:port")]
-pub struct EndpointError {
-    flag: &'static str,
-    problem: String,
-}
-
 impl Endpoint {
     /// Reads the value of `flag`.
-    pub fn parse(flag: &'static str, text: &str) -> Result<Self, EndpointError> {
-        let refuse = |problem: String| EndpointError { flag, problem };
+    pub fn parse(flag: &'static str, text: &str) -> Result<Self, UsageError> {
+        let refuse = |problem: String| refuse(flag, &problem);
         let text = text.trim();
         let (scheme, rest) = match text.split_once("://") {
             None => (Scheme::HTTP, text),
@@ -78,8 +72,8 @@ impl Endpoint {
     }
 
     /// An error about this endpoint.
-    pub(crate) fn refuse(&self, problem: String) -> EndpointError {
-        EndpointError { flag: self.flag, problem }
+    pub(crate) fn refuse(&self, problem: &str) -> UsageError {
+        refuse(self.flag, problem)
     }
 
     /// The URI of a call that arrived with this path, which stays as it was
@@ -103,6 +97,12 @@ impl Endpoint {
     pub fn url(&self, path: &str) -> Result<Uri, http::uri::InvalidUri> {
         Ok(self.uri(Some(&path.parse()?)))
     }
+}
+
+fn refuse(flag: &str, problem: &str) -> UsageError {
+    UsageError(format!(
+        "{flag} {problem}; write host:port, http://host:port or https://host:port"
+    ))
 }
 
 impl fmt::Display for Endpoint {

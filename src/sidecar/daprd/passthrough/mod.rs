@@ -1,7 +1,6 @@
 //! Passes every call that is not a lock call to the daprd behind the sidecar,
 //! by path and without decoding it.
 //!
-//! [`Passthrough`] is an infallible tower service, so that a server can fall back on it.
 //! Answers of daprd, its errors included, are returned unchanged; an error of the sidecar
 //! itself always names the endpoint and its flag.
 //!
@@ -20,5 +19,5 @@ mod protocol;
 mod refusal;
 
 pub(super) use client::{PassingClient, http1 as http1_client};
-pub use endpoint::{Endpoint, EndpointError};
+pub use endpoint::Endpoint;
 pub use pass::Passthrough;

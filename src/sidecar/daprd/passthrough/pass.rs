@@ -1,13 +1,8 @@
 //! Passes calls that are not lock calls to daprd.
 
-use std::{
-    convert::Infallible,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::sync::Arc;
 
 use axum::body::Body;
-use bytes::Bytes;
 use futures_util::{FutureExt as _, future::BoxFuture};
 use http::{
     HeaderValue, Method, Request, Response, Version,
@@ -17,10 +12,10 @@ use http_body::Body as _;
 use leasehold_net::config::{CONNECTION_WINDOW_BYTES, STREAM_WINDOW_BYTES};
 use leasehold_util::descriptors;
 use tokio::sync::Semaphore;
-use tower::{BoxError, Service};
+use tower::BoxError;
 
 use super::{
-    Endpoint, EndpointError,
+    Endpoint,
     body::PassedBody,
     client::{self, PassingClient},
     headers::{demanded_upgrade, join_cookies, strip_hop_by_hop},
@@ -28,6 +23,7 @@ use super::{
     protocol::Protocol,
     refusal::Refusal,
 };
+use crate::options::UsageError;
 
 /// How many gRPC calls to daprd may be under way at once, streams included.
 const GRPC_CALLS_MAX: usize = 10_000;
@@ -61,13 +57,13 @@ struct Inner {
 impl Passthrough {
     /// Passes gRPC calls to the daprd at `endpoint`, and connects at the first call. Fails only
     /// if TLS is asked for and cannot be set up.
-    pub fn grpc(endpoint: Endpoint) -> Result<Self, EndpointError> {
+    pub fn grpc(endpoint: Endpoint) -> Result<Self, UsageError> {
         let client = client::http2(&endpoint)?;
         Ok(Self::new(Protocol::Grpc, endpoint, client, GRPC_CALLS_MAX))
     }
 
     /// Like [`Passthrough::grpc`], for HTTP requests.
-    pub fn http(endpoint: Endpoint) -> Result<Self, EndpointError> {
+    pub fn http(endpoint: Endpoint) -> Result<Self, UsageError> {
         let client = client::http1(&endpoint)?;
         // The other half of the reserve is left to backends.
         let spare = usize::try_from(descriptors::reserve() / 2).unwrap_or(HTTP_CALLS_MAX);
@@ -85,7 +81,13 @@ impl Passthrough {
         Self(Arc::new(Inner { protocol, endpoint, client, liveness, calls_max, calls }))
     }
 
-    async fn pass(&self, request: Request<Body>) -> Result<Response<Body>, Refusal> {
+    /// Passes on one call.
+    pub async fn pass(self, request: Request<Body>) -> Response<Body> {
+        let answer = self.answer(request).await;
+        answer.unwrap_or_else(|refusal| refusal.into_answer(self.0.protocol))
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, Refusal> {
         let this = &self.0;
         if let Some(protocol) = demanded_upgrade(request.headers()) {
             return Err(Refusal::Upgrade(protocol.to_owned()));
@@ -169,27 +171,5 @@ impl Inner {
         *passed.version_mut() = version;
         *passed.headers_mut() = headers;
         passed
-    }
-}
-
-impl<B> Service<Request<B>> for Passthrough
-where
-    B: http_body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response<Body>, Infallible>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let this = self.clone();
-        let request = request.map(Body::new);
-        Box::pin(async move {
-            let answer = this.pass(request).await;
-            Ok(answer.unwrap_or_else(|refusal| refusal.into_answer(this.0.protocol)))
-        })
     }
 }

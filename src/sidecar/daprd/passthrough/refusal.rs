@@ -3,13 +3,13 @@
 use std::error::Error;
 
 use axum::body::Body;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header::CONTENT_TYPE};
+use http::{HeaderMap, Response, StatusCode};
 use leasehold_util::error_chain::{causes, chain};
-use serde_json::json;
 use tonic::Status;
 use tower::BoxError;
 
 use super::{Endpoint, protocol::Protocol};
+use crate::api::error::as_daprd;
 
 /// Why a call could not be passed on.
 #[derive(Debug, thiserror::Error)]
@@ -45,13 +45,7 @@ impl Refusal {
             Self::Busy(_) => (StatusCode::SERVICE_UNAVAILABLE, "ERR_DAPRD_BUSY"),
             Self::Upgrade(_) => (StatusCode::NOT_IMPLEMENTED, "ERR_UPGRADE_NOT_SUPPORTED"),
         };
-        let body = json!({ "errorCode": code, "message": self.to_string() }).to_string();
-        let mut response = Response::new(Body::from(body));
-        *response.status_mut() = status;
-        response
-            .headers_mut()
-            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        response
+        as_daprd(status, code, &self.to_string())
     }
 
     /// As the status of a gRPC call.

@@ -2,11 +2,12 @@
 
 use std::pin::Pin;
 
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt as _};
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
 use tonic::{Request, Response, Status};
 
 use super::super::Locks;
+use crate::api::error::ApiError;
 
 #[tonic::async_trait]
 impl Inspection for Locks {
@@ -38,10 +39,7 @@ impl Inspection for Locks {
         request: Request<pb::WatchLocksRequest>,
     ) -> Result<Response<Self::WatchLocksStream>, Status> {
         let watch = self.watch(request.into_inner())?;
-        let events = stream::try_unfold(watch, async |mut watch| {
-            let event = watch.next().await?;
-            Ok(Some((event, watch)))
-        });
+        let events = watch.map(|event| event.map_err(|error| ApiError::Lock(error).into()));
         Ok(Response::new(Box::pin(events)))
     }
 

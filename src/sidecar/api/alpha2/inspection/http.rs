@@ -8,7 +8,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::get,
 };
-use futures_util::stream;
+use futures_util::StreamExt as _;
 use leasehold_lock::Violation;
 use leasehold_net::peer::Peer;
 use leasehold_proto::locks as pb;
@@ -95,14 +95,10 @@ fn watch(locks: &Locks, store_name: String, params: Params) -> Result<Response, 
     let scope = Some(scope(params)?);
     let watch =
         locks.watch(pb::WatchLocksRequest { store_name, scope, ..Default::default() })?;
-    let lines = stream::unfold(Some(watch), async |watch| {
-        let mut watch = watch?;
-        match watch.next().await {
-            Ok(event) => Some((json::of_event(&event), Some(watch))),
-            Err(error) => Some((ndjson::failed(error), None)),
-        }
-    });
-    Ok(ndjson::response(lines))
+    Ok(ndjson::response(watch.map(|event| match event {
+        Ok(event) => json::of_event(&event),
+        Err(error) => ndjson::failed(error.into()),
+    })))
 }
 
 async fn end(

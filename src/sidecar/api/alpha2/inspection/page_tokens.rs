@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use leasehold_lock::Violation;
+use leasehold_net::inspection::unknown_page;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
@@ -18,7 +20,7 @@ pub(crate) struct PageTokens(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    tokens: HashMap<Uuid, Box<str>>,
+    tokens: HashMap<Uuid, String>,
     /// The names, the oldest first.
     names: VecDeque<Uuid>,
 }
@@ -38,16 +40,17 @@ impl PageTokens {
             state.tokens.remove(&oldest);
         }
         state.names.push_back(name);
-        state.tokens.insert(name, token.into());
+        state.tokens.insert(name, token);
         name.simple().to_string()
     }
 
-    /// The token with this name; empty for the empty name, `None` if there is none.
-    pub(super) fn find(&self, name: &str) -> Option<Box<str>> {
+    /// The token with this name; empty for the empty name. The violation names `page_token`.
+    pub(super) fn find(&self, name: &str) -> Result<String, Violation> {
         if name.is_empty() {
-            return Some("".into());
+            return Ok(String::new());
         }
-        self.0.lock().tokens.get(&Uuid::try_parse(name).ok()?).cloned()
+        let name = Uuid::try_parse(name).map_err(|_| unknown_page())?;
+        self.0.lock().tokens.get(&name).cloned().ok_or_else(unknown_page)
     }
 }
 
@@ -61,12 +64,12 @@ mod tests {
         let name = tokens.name("lock||other||secret".into());
         assert!(name.len() == 32 && !name.contains("secret"), "{name}");
         for _ in 0..2 {
-            assert_eq!(tokens.find(&name).as_deref(), Some("lock||other||secret"));
+            assert_eq!(tokens.find(&name).as_deref(), Ok("lock||other||secret"));
         }
         assert_eq!(tokens.name(String::new()), "");
-        assert_eq!(tokens.find("").as_deref(), Some(""));
+        assert_eq!(tokens.find("").as_deref(), Ok(""));
         for bad in ["x", "lock||other||secret", &"0".repeat(32)] {
-            assert_eq!(tokens.find(bad), None);
+            assert_eq!(tokens.find(bad).unwrap_err().field, "page_token", "{bad}");
         }
     }
 
@@ -74,8 +77,8 @@ mod tests {
     fn the_oldest_tokens_are_forgotten() {
         let tokens = PageTokens::default();
         let names: Vec<_> = (0..=TOKENS_MAX).map(|at| tokens.name(at.to_string())).collect();
-        assert_eq!(tokens.find(&names[0]), None);
-        assert_eq!(tokens.find(&names[1]).as_deref(), Some("1"));
+        assert!(tokens.find(&names[0]).is_err());
+        assert_eq!(tokens.find(&names[1]).as_deref(), Ok("1"));
         assert_eq!(tokens.0.lock().tokens.len(), TOKENS_MAX);
     }
 }

@@ -17,7 +17,7 @@ use super::HoldEnd;
 ///                                    any state ──▶ Nobody
 /// ```
 #[derive(Debug)]
-pub(super) enum Holder {
+pub(super) enum Keeper {
     /// A caller without a stream, whose answer was written.
     Received,
     /// A stream, which is notified of the end of its lock.
@@ -26,7 +26,7 @@ pub(super) enum Holder {
     Nobody,
 }
 
-impl Holder {
+impl Keeper {
     /// A repeated request of `again` was answered with the same lock.
     pub(super) fn replayed(&mut self, again: Self) {
         std::mem::replace(self, again).notify(HoldEnd::Superseded);
@@ -66,29 +66,29 @@ impl Holder {
 mod tests {
     use super::*;
 
-    fn stream() -> (Holder, oneshot::Receiver<HoldEnd>) {
+    fn stream() -> (Keeper, oneshot::Receiver<HoldEnd>) {
         let (sender, end) = oneshot::channel();
-        (Holder::Stream(sender), end)
+        (Keeper::Stream(sender), end)
     }
 
     #[test]
     fn a_stream_that_is_detached_ends_and_leaves_the_lock() {
-        let (mut holder, mut end) = stream();
-        holder.detached();
+        let (mut keeper, mut end) = stream();
+        keeper.detached();
         assert_eq!(end.try_recv(), Ok(HoldEnd::Detached));
-        assert!(!holder.is_stream());
+        assert!(!keeper.is_stream());
     }
 
     #[test]
     fn a_repeated_request_takes_over() {
-        let (mut holder, mut end) = stream();
-        holder.replayed(Holder::Received);
+        let (mut keeper, mut end) = stream();
+        keeper.replayed(Keeper::Received);
         assert_eq!(end.try_recv(), Ok(HoldEnd::Superseded));
-        assert!(!holder.is_stream());
-        holder.replayed(stream().0);
-        assert!(holder.is_stream());
-        let mut left = Holder::Nobody;
-        left.replayed(Holder::Received);
+        assert!(!keeper.is_stream());
+        keeper.replayed(stream().0);
+        assert!(keeper.is_stream());
+        let mut left = Keeper::Nobody;
+        left.replayed(Keeper::Received);
         assert!(!left.is_nobody());
     }
 }
