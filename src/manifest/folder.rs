@@ -35,7 +35,7 @@ pub struct Resources {
 }
 
 /// What was read.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loaded {
     /// Components of any type that are in scope and in the namespace, with unique names.
     pub components: Vec<Component>,
@@ -57,21 +57,22 @@ pub enum LoadError {
         /// Why.
         error: io::Error,
     },
-    /// Several components have the same name. Lists every case.
+    /// Documents cannot be read, or components have the same name. Lists every case.
     #[error("{}", .0.join("; "))]
-    Duplicates(Vec<String>),
-}
-
-impl Loaded {
-    /// All problems in one line, `None` if there are none. At start-up they count as a wrong
-    /// configuration, because a document that is needed may be missing.
-    pub fn problem(&self) -> Option<String> {
-        let texts: Vec<_> = self.problems.iter().map(ToString::to_string).collect();
-        (!texts.is_empty()).then(|| texts.join("; "))
-    }
+    Documents(Vec<String>),
 }
 
 impl Resources {
+    /// Reads all folders at a start, when a document that cannot be read is an error, because it
+    /// may be needed.
+    pub fn load_whole(&self) -> Result<Loaded, LoadError> {
+        let loaded = self.load()?;
+        if loaded.problems.is_empty() {
+            return Ok(loaded);
+        }
+        Err(LoadError::Documents(loaded.problems.iter().map(ToString::to_string).collect()))
+    }
+
     /// Reads all folders. Blocks on the file system.
     pub fn load(&self) -> Result<Loaded, LoadError> {
         let mut loaded = Loaded::default();
@@ -140,7 +141,7 @@ impl Resources {
                 ));
             }
         }
-        if duplicates.is_empty() { Ok(kept) } else { Err(LoadError::Duplicates(duplicates)) }
+        if duplicates.is_empty() { Ok(kept) } else { Err(LoadError::Documents(duplicates)) }
     }
 }
 

@@ -1,29 +1,16 @@
 //! Reads component YAML again when files change.
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use leasehold_util::signals::Hangup;
-use notify::{
-    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _,
-    event::{AccessKind, AccessMode},
-};
-use tokio::{
-    sync::{Notify, mpsc},
-    task::spawn_blocking,
-    time::{Instant, sleep, timeout},
-};
+use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
 use super::{Component, Loaded, Problem, Resources};
 
-/// Files are read when they have not changed for this long, because an editor or a
-/// deployment writes in several steps.
-const QUIET: Duration = Duration::from_millis(200);
-/// Files are read at most this long after the first change.
-const QUIET_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Files are also read this often: a notification can be lost, and a replaced folder sends
-/// none.
-const INTERVAL: Duration = Duration::from_secs(30);
+/// How often the files are read. What was read counts if the next reading is the same, because
+/// an editor or a deployment writes in several steps.
+const INTERVAL: Duration = Duration::from_secs(1);
 const CHANGES_MAX: usize = 64;
 
 /// A change of a component. Removals are sent first.
@@ -35,24 +22,13 @@ pub enum Change {
     Set(Component),
 }
 
-/// Why component YAML cannot be watched.
+/// SIGHUP cannot be listened for.
 #[derive(Debug, thiserror::Error)]
-pub enum WatchError {
-    /// A folder cannot be watched.
-    #[error("the resources path {} cannot be watched for changes: {error}", folder.display())]
-    Folder {
-        /// Which.
-        folder: PathBuf,
-        /// Why.
-        error: notify::Error,
-    },
-    /// SIGHUP cannot be listened for.
-    #[error("cannot listen for SIGHUP: {0}")]
-    Signal(#[from] io::Error),
-}
+#[error("cannot listen for SIGHUP: {0}")]
+pub struct WatchError(#[from] io::Error);
 
-/// Watches the folders of `resources` and sends the changes since `loaded`, which was read
-/// last, until the receiver is dropped. On SIGHUP it reads the folders at once.
+/// Reads `resources` every second, and sends the changes since `loaded`, which was read last,
+/// until the receiver is dropped. On SIGHUP, the problems that remain are logged again.
 ///
 /// The components of a file that can no longer be read stay as they were. If the folders
 /// cannot be read, nothing changes. Both are logged, with file, document and field. Must be
@@ -61,31 +37,32 @@ pub fn watch(
     resources: Resources,
     loaded: &Loaded,
 ) -> Result<mpsc::Receiver<Change>, WatchError> {
-    let touched = Arc::new(Notify::new());
-    let watcher = watch_folders(&resources.folders, Arc::clone(&touched))?;
     let mut hangup = Hangup::listen()?;
     let mut current = Current::default();
     current.replace(loaded.components.clone());
     let mut reported = texts(&loaded.problems);
+    let mut before = None;
     let (changes, receiver) = mpsc::channel(CHANGES_MAX);
     tokio::spawn(async move {
-        let _watcher = watcher;
         loop {
             tokio::select! {
                 () = changes.closed() => return,
-                () = hangup.next() => {
+                hung_up = timeout(INTERVAL, hangup.next()) => if hung_up.is_ok() {
                     info!("SIGHUP: reading component YAML again");
-                    // Log again the problems that remain.
                     reported.clear();
-                }
-                _ = timeout(INTERVAL, touched.notified()) => {}
+                },
             }
-            settle(&touched).await;
             let resources = resources.clone();
-            let Ok(reading) = spawn_blocking(move || resources.load()).await else { continue };
+            let reading =
+                spawn_blocking(move || resources.load().map_err(|why| why.to_string()));
+            let Ok(reading) = reading.await else { continue };
+            if before.as_ref() != Some(&reading) {
+                before = Some(reading);
+                continue;
+            }
             let problems = match &reading {
                 Ok(loaded) => texts(&loaded.problems),
-                Err(error) => vec![error.to_string()],
+                Err(error) => vec![error.clone()],
             };
             if problems != reported {
                 for problem in &problems {
@@ -102,48 +79,6 @@ pub fn watch(
         }
     });
     Ok(receiver)
-}
-
-fn watch_folders(
-    folders: &[PathBuf],
-    touched: Arc<Notify>,
-) -> Result<Option<RecommendedWatcher>, WatchError> {
-    let Some(first) = folders.first() else { return Ok(None) };
-    let mut watcher = notify::recommended_watcher(move |event| {
-        if concerns_content(&event) {
-            touched.notify_one();
-        }
-    })
-    .map_err(|error| WatchError::Folder { folder: first.clone(), error })?;
-    for folder in folders {
-        watcher
-            .watch(folder, RecursiveMode::NonRecursive)
-            .map_err(|error| WatchError::Folder { folder: folder.clone(), error })?;
-    }
-    Ok(Some(watcher))
-}
-
-/// Whether the content of a file may have changed. Reading a file is an event too, and
-/// must not cause another reading.
-fn concerns_content(event: &notify::Result<Event>) -> bool {
-    match event {
-        Ok(event) => match event.kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
-            EventKind::Access(_) => false,
-            _ => true,
-        },
-        Err(_) => true,
-    }
-}
-
-async fn settle(touched: &Notify) {
-    let latest = Instant::now() + QUIET_WAIT_MAX;
-    while Instant::now() < latest {
-        tokio::select! {
-            () = touched.notified() => {}
-            () = sleep(QUIET) => return,
-        }
-    }
 }
 
 fn texts(problems: &[Problem]) -> Vec<String> {

@@ -13,7 +13,6 @@ use super::{StartError, instances};
 use crate::backend::KINDS;
 
 /// A front that serves.
-#[derive(Debug)]
 pub struct Serving {
     front: Front,
     instances: Arc<Instances>,
@@ -27,10 +26,7 @@ pub async fn start(args: &FrontArgs) -> Result<Serving, StartError> {
         folders: args.resources_path.clone(),
         environment: Environment::of_process(None),
     };
-    let loaded = resources.load()?;
-    if let Some(problem) = loaded.problem() {
-        return Err(StartError::Configuration(problem));
-    }
+    let loaded = resources.load_whole()?;
     let component = named(&loaded.components, &args.store)?;
     let origin = &component.origin;
     if component.waits_for_daprd(&resources.environment) {

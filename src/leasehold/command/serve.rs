@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, env};
 
 use futures_util::future::join_all;
-use leasehold_component::{Answers, Component, DRAIN_MAX, Socket, socket_folder};
+use leasehold_component::{Component, DRAIN_MAX, Socket, socket_folder};
 use leasehold_manifest::{self as manifest, Environment, Resources};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -27,10 +27,7 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         folders: options.resources_path.clone(),
         environment: Environment::of_process(None),
     };
-    let loaded = resources.load()?;
-    if let Some(problem) = loaded.problem() {
-        return Err(StartError::Configuration(problem));
-    }
+    let loaded = resources.load_whole()?;
     let manifests = loaded.components;
     for manifest in &manifests {
         warn_unless_served(manifest, &stores);
@@ -56,8 +53,7 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         for own in to_initialise {
             initialising.push(instances::begin(&instances, own));
         }
-        let answers = if kind.commits_groups { Answers::Together } else { Answers::AsTheyCome };
-        components.push(Component::start(socket, instances, answers).await?);
+        components.push(Component::start(socket, instances, kind.commits_groups).await?);
     }
     Ok(Serving { components, _initialising: initialising })
 }

@@ -59,10 +59,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     let environment = Environment::of_process(Some(&args.app_id));
     let resources =
         Resources { folders: args.resources_path.clone(), environment: environment.clone() };
-    let loaded = resources.load()?;
-    if let Some(problem) = loaded.problem() {
-        return Err(StartError::Configuration(problem));
-    }
+    let loaded = resources.load_whole()?;
     let stores = Stores::default();
     let loader = Loader {
         kinds: KINDS,
