@@ -4,8 +4,8 @@ use std::{convert::Infallible, sync::Arc};
 
 use axum::{Router, body::Body, response::Response};
 use futures_util::TryFutureExt as _;
-use http::{HeaderName, Request};
-use leasehold_net::{request_budget::RequestBudget, server::Respond, wire::deadline_after};
+use http::Request;
+use leasehold_net::{request_budget::RequestBudget, server::Respond, wire::Arrival};
 use leasehold_proto::{
     FILE_DESCRIPTOR_SET,
     components::lock_store_server::{self, LockStoreServer},
@@ -21,7 +21,6 @@ use super::service::Service;
 /// Init carries certificates; nothing else is larger than a few kilobytes.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const INSPECTION_BYTES_MAX: usize = 64 * 1024;
-const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// The response type of the generated services.
 type Responding = BoxFuture<http::Response<tonic::body::Body>, Infallible>;
@@ -86,7 +85,7 @@ impl Services {
 
 impl Respond for Dispatch {
     fn respond(self, request: Request<Body>) -> impl Future<Output = Response> + Send {
-        let deadline = deadline_of(&request, Instant::now());
+        let deadline = Arrival::of(request.extensions(), request.headers()).deadline;
         // Called here and not in the future: a future that holds a whole request is slow to
         // move.
         respond_within(deadline, self.0.call(request))
@@ -103,11 +102,6 @@ async fn respond_within(deadline: Option<Instant>, responding: Responding) -> Re
         },
     };
     responded.unwrap_or_else(|never| match never {}).map(Body::new)
-}
-
-/// The deadline of a call that arrived just now.
-fn deadline_of(request: &Request<Body>, arrived: Instant) -> Option<Instant> {
-    deadline_after(request.headers().get(GRPC_TIMEOUT)?.to_str().ok()?, arrived)
 }
 
 /// The part of the path before the method.
@@ -136,9 +130,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_call_ends_at_its_deadline() {
-        let request = Request::get("/").header(GRPC_TIMEOUT, "100m").body(Body::empty());
+        let request = Request::get("/").header("grpc-timeout", "100m").body(Body::empty());
         let began = Instant::now();
-        let deadline = deadline_of(&request.unwrap(), began);
+        let deadline = Arrival::now(request.unwrap().headers()).deadline;
         let response = respond_within(deadline, Box::pin(pending())).await;
         assert_eq!(began.elapsed(), Duration::from_millis(100));
         let status = Status::from_header_map(response.headers()).unwrap();

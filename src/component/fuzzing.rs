@@ -7,7 +7,7 @@ use std::{fmt::Debug, sync::Arc};
 use futures_util::FutureExt as _;
 use leasehold_lock::Violation;
 use leasehold_memory as memory;
-use leasehold_net::wire::deadline;
+use leasehold_net::wire::Arrival;
 use leasehold_proto::{
     components::{self as pb, lock_store_server::LockStoreServer},
     locks::{self, inspection_server::InspectionServer},
@@ -78,10 +78,8 @@ fn unread<M>(_: &M) -> Result<(), Violation> {
 }
 
 fn headers(metadata: &MetadataMap) {
-    let now = Instant::now();
-    let due = deadline(metadata, now);
-    assert_eq!(due, deadline(metadata, now));
-    assert!(due.is_none_or(|due| due >= now));
+    let arrival = Arrival::now(metadata.as_ref());
+    assert!(arrival.deadline.is_none_or(|due| due >= arrival.at));
     match wire::instance(metadata) {
         Ok(name) => assert!(name.len() <= 256),
         Err(violation) => assert_eq!(violation.field, wire::INSTANCE),

@@ -10,7 +10,6 @@ use leasehold_net::{
     status::ErrorDescription,
 };
 use leasehold_proto::locks::{self as pb, inspection_server::Inspection};
-use tokio::time::Instant;
 use tonic::{Request, Response, Status};
 
 use super::{
@@ -61,7 +60,6 @@ impl Service {
         request: Request<T>,
         store_name: impl Fn(&T) -> &str,
     ) -> Result<(Inspector<OwnNames>, T, Option<Peer>), LockError> {
-        let arrived = Instant::now();
         let instance = wire::instance(request.metadata())?.to_owned();
         let again = store_name(request.get_ref());
         if !again.is_empty() && again != instance {
@@ -71,7 +69,7 @@ impl Service {
             )
             .into());
         }
-        let store = self.store(&request, arrived).await?;
+        let (store, _) = self.store(&request).await?;
         let peer = request.extensions().get().copied();
         let inspector = Inspector { store, store_name: instance, names: OwnNames };
         Ok((inspector, request.into_inner(), peer))

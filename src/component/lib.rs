@@ -18,6 +18,6 @@ mod wire;
 
 pub use folder::{DEFAULT_FOLDER, FOLDER_VARIABLES, socket_folder};
 pub use instances::{Instances, Metadata, OpenInstance};
-pub use server::{Answers, Component, DRAIN_MAX, ServeError};
+pub use server::{Component, DRAIN_MAX, ServeError};
 
 pub use leasehold_net::socket::{Socket, SocketError, SocketMode};

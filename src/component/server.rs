@@ -27,18 +27,6 @@ pub const DRAIN_MAX: Duration = Duration::from_secs(9);
 /// How long it waits for answers once clients are silent. What is left is the time for settling.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// How answers are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Answers {
-    /// Each response is flushed at once, so that early callers can send their next request
-    /// while later ones are still served.
-    #[default]
-    AsTheyCome,
-    /// Responses that are ready at the same time share a flush, for a backend that commits
-    /// groups.
-    Together,
-}
-
 /// Why serving could not begin.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -57,16 +45,19 @@ pub struct Component {
 
 impl Component {
     /// Starts to serve. Health, reflection and Ping answer from now on, calls as soon as
-    /// their instance is initialised.
+    /// their instance is initialised. Responses that are ready at the same time share a flush if
+    /// the backend commits groups. Otherwise each is flushed at once, so that early callers can
+    /// send their next request while later ones are still served.
     pub async fn start(
         socket: Socket,
         instances: Arc<Instances>,
-        answers: Answers,
+        commits_groups: bool,
     ) -> Result<Self, ServeError> {
         let (health, health_service) = tonic_health::server::health_reporter();
         health.set_serving::<LockStoreServer<Service>>().await;
         let service = Service::new(Arc::clone(&instances));
-        let server = Server::new(Dispatch::new(service, health_service)?, config(answers));
+        let server =
+            Server::new(Dispatch::new(service, health_service)?, config(commits_groups));
         server.serve(Listener::Unix(socket));
         Ok(Self { instances, health, server })
     }
@@ -107,15 +98,12 @@ impl Component {
     }
 }
 
-fn config(answers: Answers) -> Config {
+fn config(commits_groups: bool) -> Config {
     Config {
         protocols: Protocols::Http2,
         connections_max: CONNECTIONS_MAX,
         header_bytes_max: HEADER_BYTES_MAX,
-        held_bytes_max: match answers {
-            Answers::AsTheyCome => 0,
-            Answers::Together => ANSWER_BYTES_HELD_MAX,
-        },
+        held_bytes_max: if commits_groups { ANSWER_BYTES_HELD_MAX } else { 0 },
         failed: |error| tonic::Status::from(ErrorDescription::from(error)).into_http(),
     }
 }
@@ -130,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_an_internal_error() {
-        let response = (config(Answers::default()).failed)(LockError::Internal);
+        let response = (config(false).failed)(LockError::Internal);
         let status = Status::from_header_map(response.headers()).unwrap();
         assert_eq!(status.code(), Code::Internal);
         assert_eq!(status.get_details_error_info().unwrap().reason, "INTERNAL");

@@ -7,7 +7,7 @@ use leasehold_net::{
     answers::Delivery,
     inspection::{ForcedBy, force_unlock},
     status::ErrorDescription,
-    wire::{deadline, duration},
+    wire::{Arrival, duration},
 };
 use leasehold_proto::components::{self as pb, lock_store_server::LockStore};
 use tokio::{
@@ -35,15 +35,15 @@ impl Service {
         Self { instances, short_calls: Arc::new(Semaphore::new(SHORT_CALLS_MAX)) }
     }
 
-    /// The store of the instance that a call names.
+    /// The store of the instance that a call names, and when the call arrived.
     pub(super) async fn store<T>(
         &self,
         request: &Request<T>,
-        arrived: Instant,
-    ) -> Result<Store, LockError> {
+    ) -> Result<(Store, Arrival), LockError> {
         let instance = wire::instance(request.metadata())?;
-        let deadline = deadline(request.metadata(), arrived);
-        self.instances.store(instance, arrived, deadline).await
+        let arrival = Arrival::of_call(request);
+        let store = self.instances.store(instance, arrival.at, arrival.deadline).await?;
+        Ok((store, arrival))
     }
 
     fn admit(&self) -> Result<SemaphorePermit<'_>, LockError> {
@@ -91,11 +91,10 @@ impl LockStore for Service {
         &self,
         request: Request<pb::LockRequest>,
     ) -> Result<Response<pb::LockResponse>, Status> {
-        let arrived = Instant::now();
         answer("TryLock", async {
             let _permit = self.admit()?;
-            let store = self.store(&request, arrived).await?;
-            let request = wire::acquire(request.get_ref(), arrived, None)?;
+            let (store, arrival) = self.store(&request).await?;
+            let request = wire::acquire(request.get_ref(), arrival.at, None)?;
             Ok(receipted(store.try_lock(request).await?))
         })
         .await
@@ -105,11 +104,9 @@ impl LockStore for Service {
         &self,
         request: Request<pb::LockRequest>,
     ) -> Result<Response<pb::LockResponse>, Status> {
-        let arrived = Instant::now();
         answer("Lock", async {
-            let store = self.store(&request, arrived).await?;
-            let deadline = deadline(request.metadata(), arrived);
-            let request = wire::acquire(request.get_ref(), arrived, deadline)?;
+            let (store, arrival) = self.store(&request).await?;
+            let request = wire::acquire(request.get_ref(), arrival.at, arrival.deadline)?;
             Ok(receipted(store.lock(request).await?))
         })
         .await
@@ -119,9 +116,8 @@ impl LockStore for Service {
         &self,
         request: Request<pb::RenewLockRequest>,
     ) -> Result<Response<pb::RenewLockResponse>, Status> {
-        let arrived = Instant::now();
         answer("RenewLock", async {
-            let store = self.store(&request, arrived).await?;
+            let (store, _) = self.store(&request).await?;
             let renewed = store.renew(wire::renew(request.get_ref())?).await?;
             let ttl = Some(duration(renewed.ttl));
             Ok(Response::new(pb::RenewLockResponse { ttl }))
@@ -133,9 +129,8 @@ impl LockStore for Service {
         &self,
         request: Request<pb::UnlockRequest>,
     ) -> Result<Response<pb::UnlockResponse>, Status> {
-        let arrived = Instant::now();
         answer("Unlock", async {
-            let store = self.store(&request, arrived).await?;
+            let (store, _) = self.store(&request).await?;
             let unlock = wire::unlock(request.get_ref())?;
             if request.get_ref().force {
                 let by = ForcedBy {

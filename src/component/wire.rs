@@ -1,10 +1,10 @@
 //! Converts the protocol's messages into the domain's requests, and grants into messages.
 
 use leasehold_lock::{
-    AcquireRequest, FencingToken, Granted, Holder, LockId, Mode, RenewRequest, RequestId,
-    ResourceId, UnlockRequest, Violation,
+    AcquireRequest, Granted, Holder, LockId, RenewRequest, RequestId, ResourceId,
+    UnlockRequest, Violation,
 };
-use leasehold_net::wire::{duration, positive};
+use leasehold_net::wire::{duration, grant_id, mode, positive, token};
 use leasehold_proto::components as pb;
 use tokio::time::Instant;
 use tonic::metadata::MetadataMap;
@@ -60,10 +60,10 @@ pub(crate) fn unlock(request: &pb::UnlockRequest) -> Result<UnlockRequest, Viola
 pub(super) fn granted(granted: &Granted) -> pb::LockResponse {
     pb::LockResponse {
         lock_id: granted.lock_id.as_str().to_owned(),
-        fencing_token: granted.token.map_or(0, FencingToken::as_i64),
+        fencing_token: token(granted.token),
         ttl: Some(duration(granted.ttl)),
         waited: Some(duration(granted.waited)),
-        grant_id: granted.id.map(|id| id.to_string()).unwrap_or_default(),
+        grant_id: grant_id(granted.id),
     }
 }
 
@@ -82,19 +82,10 @@ pub(crate) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
     Ok(name)
 }
 
-fn mode(mode: i32) -> Result<Mode, Violation> {
-    match pb::LockMode::try_from(mode) {
-        Ok(pb::LockMode::Exclusive) => Ok(Mode::Exclusive),
-        Ok(pb::LockMode::Shared) => Ok(Mode::Shared),
-        Err(_) => Err(Violation::new(
-            "mode",
-            format!("{mode} is unknown; use LOCK_MODE_EXCLUSIVE (0) or LOCK_MODE_SHARED (1)"),
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use leasehold_lock::Mode;
+
     use super::*;
 
     #[tokio::test]

@@ -8,7 +8,7 @@
 //! - [`request`], [`reply`]: the protocol, RESP2 and RESP3.
 //! - [`verb`]: what can be asked of locks; [`arguments`]: how it is read.
 //! - [`scripts`]: the scripts of lock libraries, by what they do.
-//! - [`options`], [`password`], [`tls`], [`listen`]: how a front is started.
+//! - [`options`], [`password`], [`tls`]: how a front is started.
 
 mod arguments;
 mod command;
@@ -18,7 +18,6 @@ mod flights;
 #[doc(hidden)]
 pub mod fuzzing;
 mod info;
-mod listen;
 mod locks;
 mod options;
 mod password;
@@ -33,7 +32,6 @@ mod tests;
 mod tls;
 mod verb;
 
-pub use listen::ListenError;
 pub use locks::FindStore;
 pub use options::{FrontArgs, FrontOptions};
 pub use password::Password;

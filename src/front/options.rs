@@ -107,7 +107,7 @@ impl FrontArgs {
     pub fn options(&self) -> Result<FrontOptions, String> {
         let args = self.clone();
         let listen = args.listen.or(args.unix_socket.is_none().then_some(DEFAULT_ADDRESS));
-        let files = tls::Files::of(args.tls_cert, args.tls_key, args.tls_client_ca);
+        let files = args.tls_cert.as_deref().zip(args.tls_key.as_deref());
         if files.is_some() && listen.is_none() {
             return Err("--tls-cert is for a port, and there is only a socket: give --listen"
                 .to_owned());
@@ -127,7 +127,9 @@ impl FrontArgs {
             listen,
             unix_socket: args.unix_socket,
             password,
-            tls: files.as_ref().map(tls::Files::acceptor).transpose()?,
+            tls: files
+                .map(|(cert, key)| tls::acceptor(cert, key, args.tls_client_ca.as_deref()))
+                .transpose()?,
             allow_delete: args.allow_delete,
         })
     }

@@ -9,18 +9,18 @@ use std::{
 use leasehold_net::{
     accepted::Accepted,
     acceptor::Acceptor,
-    listener::{Listener, Stream},
+    listener::{ListenError, Listener, Stream},
     peer::Peer,
     quiet::quiet,
+    socket::Socket,
 };
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, info, warn};
+use tracing::{debug, field::display, info, warn};
 
 use super::{
     connection::Connection,
-    listen::ListenError,
     locks::{FindStore, Locks},
     options::FrontOptions,
     scripts::Scripts,
@@ -43,16 +43,16 @@ pub struct Front {
     addresses: Vec<SocketAddr>,
 }
 
-impl std::fmt::Debug for Front {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Front").field("addresses", &self.addresses).finish_non_exhaustive()
-    }
-}
-
 impl Front {
     /// Opens what the options name, and begins to serve the store that `find` finds.
     pub async fn start(options: FrontOptions, find: FindStore) -> Result<Self, ListenError> {
-        let listeners = super::listen::open(&options).await?;
+        let mut listeners = Vec::new();
+        if let Some(address) = options.listen {
+            listeners.push(Listener::bind(address, "--listen").await?);
+        }
+        if let Some(path) = &options.unix_socket {
+            listeners.push(Listener::Unix(Socket::open(path, None, "--unix-socket").await?));
+        }
         let shared = Arc::new(Shared {
             locks: Locks::new(find),
             scripts: Scripts::default(),
@@ -63,7 +63,10 @@ impl Front {
         let acceptor = Acceptor::new(CONNECTIONS_MAX, TOO_MANY);
         let mut addresses = Vec::new();
         for listener in listeners {
-            addresses.extend(listener.address().map_err(ListenError::Address)?);
+            let address = listener.address().map(display);
+            let socket = listener.path().map(|path| display(path.display()));
+            info!(address, socket, store = options.store, "listening for clients of Redis");
+            addresses.extend(listener.address());
             serve(&acceptor, listener, &shared, options.tls.as_ref());
         }
         Ok(Self { acceptor, shared, addresses })
@@ -97,7 +100,7 @@ fn serve(
     tls: Option<&TlsAcceptor>,
 ) {
     // The permissions of a Unix socket protect it.
-    let tls = tls.filter(|_| matches!(listener, Listener::Tcp(_))).cloned();
+    let tls = tls.filter(|_| matches!(listener, Listener::Tcp(..))).cloned();
     let shared = Arc::clone(shared);
     acceptor.accept(listener, move |stream, closing| {
         converse(stream, Arc::clone(&shared), tls.clone(), closing)

@@ -1,9 +1,6 @@
 //! TLS of a front.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
 use rustls::{
     RootCertStore, ServerConfig,
@@ -13,48 +10,33 @@ use rustls::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// The files of a front's TLS.
-pub(super) struct Files {
-    certificates: PathBuf,
-    key: PathBuf,
-    client_authority: Option<PathBuf>,
-}
-
-impl Files {
-    /// `None` without a certificate.
-    pub(super) fn of(
-        certificates: Option<PathBuf>,
-        key: Option<PathBuf>,
-        client_authority: Option<PathBuf>,
-    ) -> Option<Self> {
-        Some(Self { certificates: certificates?, key: key?, client_authority })
-    }
-
-    /// Reads the files. The error names the option.
-    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, String> {
-        let wrong = |what: &str, file: &Path, why: &dyn std::fmt::Display| {
-            format!("--tls-{what} {}: {why}", file.display())
-        };
-        let chain = certificates(&self.certificates)
-            .map_err(|why| wrong("cert", &self.certificates, &why))?;
-        let key = PrivateKeyDer::from_pem_file(&self.key)
-            .map_err(|error| wrong("key", &self.key, &error))?;
-        let provider = Arc::new(ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?;
-        let builder = match &self.client_authority {
-            None => builder.with_no_client_auth(),
-            Some(file) => {
-                let verifier = client_verifier(file, provider);
-                let verifier = verifier.map_err(|why| wrong("client-ca", file, &why))?;
-                builder.with_client_cert_verifier(verifier)
-            }
-        };
-        let config = builder.with_single_cert(chain, key);
-        let config = config.map_err(|error| wrong("cert", &self.certificates, &error))?;
-        Ok(TlsAcceptor::from(Arc::new(config)))
-    }
+/// TLS with these files. The error names the option.
+pub(super) fn acceptor(
+    cert: &Path,
+    key: &Path,
+    client_authority: Option<&Path>,
+) -> Result<TlsAcceptor, String> {
+    let wrong = |what: &str, file: &Path, why: &dyn std::fmt::Display| {
+        format!("--tls-{what} {}: {why}", file.display())
+    };
+    let chain = certificates(cert).map_err(|why| wrong("cert", cert, &why))?;
+    let private =
+        PrivateKeyDer::from_pem_file(key).map_err(|error| wrong("key", key, &error))?;
+    let provider = Arc::new(ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match client_authority {
+        None => builder.with_no_client_auth(),
+        Some(file) => {
+            let verifier = client_verifier(file, provider);
+            let verifier = verifier.map_err(|why| wrong("client-ca", file, &why))?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let config = builder.with_single_cert(chain, private);
+    let config = config.map_err(|error| wrong("cert", cert, &error))?;
+    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 fn client_verifier(

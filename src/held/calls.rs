@@ -6,7 +6,9 @@ use leasehold_lock::{GrantId, Instant, LockError, LockId, Renewed};
 use tokio::sync::oneshot;
 
 use super::{
-    Cause, Change, Engine, HeldError, HoldEnd, Resource, record::RecordId, renewal::cancel,
+    Cause, Change, Engine, HeldError, HoldEnd, Resource,
+    record::RecordId,
+    renewal::{Renewal, cancel},
     store::GrantName,
 };
 
@@ -172,20 +174,21 @@ impl Engine {
         let asked = resource.store.store().ttl(ttl)?.duration();
         table.dequeue(id);
         let Some(record) = table.get_mut(id) else { return Ok(()) };
-        let before = record.schedule.take_task();
+        let before = record.schedule.renewal.take_task();
         // Aborted here and not only in the new task: that task may itself be aborted
         // before it is polled for the first time.
         if let Some(before) = &before {
             before.abort();
         }
         let engine = self.clone();
-        record.schedule.start(self.0.runtime.spawn(async move {
+        let task = self.0.runtime.spawn(async move {
             cancel(before).await;
             let Some(sending) = engine.sends(id, Some(asked)) else { return };
             let result = resource.renew(&lock_id, ttl).await;
             engine.renewed(id, &sending, &result, change);
             let _ = answer.send(result);
-        }));
+        });
+        record.schedule.renewal = Renewal::UnderWay(task);
         self.reschedule(&mut table, id);
         Ok(())
     }

@@ -12,7 +12,7 @@ use tracing::warn;
 
 use super::{
     Change, Engine, HoldEnd, Resource, belief::Sending, lane::LanePermit, record::RecordId,
-    schedule::Due, table::Table,
+    renewal::Renewal, schedule::Due, table::Table,
 };
 
 /// How many due records are processed before other tasks run.
@@ -112,13 +112,14 @@ impl Engine {
         let patience = record.schedule.attempt_patience();
         let (resource, lock_id) = record.name();
         let engine = self.clone();
-        record.schedule.start(self.0.runtime.spawn(async move {
+        let task = self.0.runtime.spawn(async move {
             let renew = |asked| resource.renew(&lock_id, Some(asked));
             let attempt = engine.attempt(id, patience, renew);
             let Some((sending, result)) = attempt.await else { return };
             drop(permit);
             engine.renewed(id, &sending, &result, Change::Nothing);
-        }));
+        });
+        record.schedule.renewal = Renewal::UnderWay(task);
     }
 
     /// Sends a renewal, and another each time that there is no answer for `patience`. The
@@ -151,7 +152,7 @@ impl Engine {
     pub(super) fn sends(&self, id: RecordId, asked: Option<Duration>) -> Option<Sending> {
         let mut table = self.table();
         let schedule = &mut table.get_mut(id)?.schedule;
-        let asked = asked.unwrap_or(schedule.belief().asked());
+        let asked = asked.unwrap_or(schedule.belief.asked());
         let sending = schedule.sends(Instant::now(), asked);
         self.reschedule(&mut table, id);
         Some(sending)
@@ -169,18 +170,18 @@ impl Engine {
         let now = Instant::now();
         let mut table = self.table();
         let Some(record) = table.get_mut(id) else { return };
-        if !record.schedule.is_this_task() || record.keeper.is_nobody() {
+        if !record.schedule.renewal.is_this_task() || record.keeper.is_nobody() {
             return;
         }
         if let Err(LockError::Unsupported(answer)) = result
-            && record.schedule.is_automatic()
+            && record.schedule.automatic
         {
             let Resource { store, id } = &record.holding.resource;
             warn!(store = %store.name(), resource = id.as_str(),
                 answer = &**answer,
                 "the lock store cannot renew; the lock lasts until its TTL ends");
             store.refused_to_renew();
-            record.schedule.leave_to_app();
+            record.schedule.automatic = false;
         }
         match record.renewal_ended(sending, result, now) {
             None => {

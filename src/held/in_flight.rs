@@ -59,7 +59,7 @@ impl InFlight {
         let Some((id, sending)) = &self.sending else { return };
         let mut table = self.engine.table();
         if let Some(held) = table.get_mut(*id) {
-            held.schedule.did_not_happen(sending);
+            held.schedule.belief.did_not_happen(sending);
             self.engine.reschedule(&mut table, *id);
         }
     }

@@ -110,7 +110,7 @@ impl Engine {
 
     /// Releases a lock that is not in the table any more.
     pub(super) fn release_now(&self, mut record: Record) {
-        let renewal = record.schedule.take_task();
+        let renewal = record.schedule.renewal.take_task();
         let abandonment = record.holding.resource.store.store().abandon(record.abandoned());
         self.spawn(async move {
             renewal::cancel(renewal).await;

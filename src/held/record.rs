@@ -14,7 +14,7 @@ use super::{
     claims::Claims,
     keeper::Keeper,
     lost::Loss,
-    renewal::changed_nothing,
+    renewal::{Renewal, changed_nothing},
     schedule::RenewalSchedule,
     store::{GrantName, Request},
     unlock::Unlock,
@@ -153,7 +153,7 @@ impl Record {
             },
             Err(error) => {
                 if changed_nothing(error) {
-                    self.schedule.did_not_happen(sending);
+                    self.schedule.belief.did_not_happen(sending);
                 }
                 self.schedule.failed(now, fastrand::f64());
             }
@@ -175,7 +175,7 @@ impl Record {
 
     /// Cancels the renewal of a lock that no longer needs one.
     pub(super) fn cancel_renewal(&mut self) {
-        if let Some(renewal) = self.schedule.take_task() {
+        if let Some(renewal) = self.schedule.renewal.take_task() {
             renewal.abort();
         }
     }
@@ -184,12 +184,12 @@ impl Record {
     /// only runs out.
     pub(super) fn leave_to_requests(&mut self) {
         self.keeper = Keeper::Nobody;
-        let renewal = self.schedule.take_task();
+        let renewal = self.schedule.renewal.take_task();
         self.schedule.detach();
         if let Some(renewal) = renewal {
             renewal.abort();
             // A release waits for its end.
-            self.schedule.start(renewal);
+            self.schedule.renewal = Renewal::UnderWay(renewal);
         }
     }
 
@@ -214,7 +214,7 @@ impl Record {
             lock_id: self.holding.lock_id.clone(),
             id: self.holding.grant_id,
             claims: self.claims.iter().collect(),
-            ttl: self.schedule.belief().ttl(),
+            ttl: self.schedule.belief.ttl(),
         }
     }
 

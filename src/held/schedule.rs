@@ -40,11 +40,12 @@ pub(super) enum Due {
 /// When a held lock is renewed, released and lost.
 #[derive(Debug)]
 pub(super) struct RenewalSchedule {
-    belief: Belief,
+    /// Until when the holder may rely on the grant.
+    pub(super) belief: Belief,
     release_at: ReleaseAt,
-    renewal: Renewal,
+    pub(super) renewal: Renewal,
     /// Whether the engine renews the lock, or only its app.
-    automatic: bool,
+    pub(super) automatic: bool,
     /// Whether an unlock has begun that did not end the grant. Until the app renews the lock,
     /// nothing else is done to it.
     is_stopped: bool,
@@ -71,16 +72,6 @@ impl RenewalSchedule {
         };
         schedule.wait_for_renewal(since, jitter);
         schedule
-    }
-
-    /// Until when the holder may rely on the grant.
-    pub(super) fn belief(&self) -> &Belief {
-        &self.belief
-    }
-
-    /// Whether the engine renews the lock, or only its app.
-    pub(super) fn is_automatic(&self) -> bool {
-        self.automatic
     }
 
     /// When the lock is released or lost, unless it is renewed.
@@ -144,26 +135,6 @@ impl RenewalSchedule {
         at
     }
 
-    /// The key in the lane that is to be removed, if the renewal is there.
-    pub(super) fn take_queued(&mut self) -> Option<Instant> {
-        self.renewal.take_queued()
-    }
-
-    /// This task renews the lock now.
-    pub(super) fn start(&mut self, task: JoinHandle<()>) {
-        self.renewal = Renewal::UnderWay(task);
-    }
-
-    /// Takes the renewal under way, which the caller cancels or awaits.
-    pub(super) fn take_task(&mut self) -> Option<JoinHandle<()>> {
-        self.renewal.take_task()
-    }
-
-    /// Whether the calling task is the renewal under way.
-    pub(super) fn is_this_task(&self) -> bool {
-        self.renewal.is_this_task()
-    }
-
     /// After how long without an answer to a renewal another is sent.
     pub(super) fn attempt_patience(&self) -> Duration {
         self.belief.ttl() / ATTEMPT_PART
@@ -188,7 +159,7 @@ impl RenewalSchedule {
     /// Returns the renewal under way, which must end before the unlock is sent.
     pub(super) fn stop(&mut self) -> Option<JoinHandle<()>> {
         self.is_stopped = true;
-        let task = self.take_task();
+        let task = self.renewal.take_task();
         self.renewal = Renewal::Off;
         task
     }
@@ -204,11 +175,6 @@ impl RenewalSchedule {
             *due = (at + self.belief.ttl() / RENEWAL_PART).min(*due);
         }
         sending
-    }
-
-    /// What was sent did not happen.
-    pub(super) fn did_not_happen(&mut self, sending: &Sending) {
-        self.belief.did_not_happen(sending);
     }
 
     /// A renewal succeeded.
@@ -237,11 +203,6 @@ impl RenewalSchedule {
         self.renewal = Renewal::Off;
     }
 
-    /// The store cannot renew: the engine does not try again.
-    pub(super) fn leave_to_app(&mut self) {
-        self.automatic = false;
-    }
-
     /// The lock is released after `max_hold`, whatever limit there was before.
     pub(super) fn limit(&mut self, since: Instant, max_hold: Duration) {
         self.release_at = ReleaseAt::new(since, MaxHold::Asked(max_hold));
@@ -257,7 +218,7 @@ impl RenewalSchedule {
     /// A replay found the grant: `replay` is what its answer says on its own. Returns
     /// the renewal that was under way.
     pub(super) fn replayed(&mut self, replay: Self) -> Option<JoinHandle<()>> {
-        let task = self.take_task();
+        let task = self.renewal.take_task();
         let mut belief = self.belief;
         belief.replayed(replay.belief);
         let release_at = self.release_at.after_replay(replay.release_at);

@@ -221,7 +221,7 @@ impl Table {
     /// Takes a record out of its store's queue, if it is there.
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        if let Some(at) = record.schedule.take_queued()
+        if let Some(at) = record.schedule.renewal.take_queued()
             && let Some(lane) = self.lanes.get_mut(record.holding.resource.store.name())
         {
             lane.dequeue(at, id);

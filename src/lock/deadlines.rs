@@ -1,4 +1,4 @@
-//! How long before its caller's deadline a wait is given up and answered.
+//! How long before its caller's deadline a call is answered: every margin is from here.
 
 use std::time::Duration;
 
@@ -11,6 +11,8 @@ use super::{AcquireRequest, LockError};
 const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 /// The longest such margin. It is never more than a tenth of the time either.
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
+/// The shortest margin for a caller that must have read its answer.
+const READ_MARGIN_MIN: Duration = Duration::from_millis(10);
 /// A margin that is shorter goes wholly into confirming that nothing is held.
 const CONFIRM_MIN: Duration = Duration::from_millis(4);
 
@@ -42,4 +44,11 @@ pub(super) async fn wait_deadline(given_up: Option<Instant>) -> LockError {
 #[must_use]
 pub fn answer_margin(whole: Duration) -> Duration {
     (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
+}
+
+/// Like [`answer_margin`], for a grant that is renewed until its caller ends it. Nobody reads an
+/// answer that arrives as the caller gives up, and nobody would end the grant.
+#[must_use]
+pub fn read_margin(whole: Duration) -> Duration {
+    (whole / 4).clamp(READ_MARGIN_MIN, ANSWER_MARGIN_MAX)
 }

@@ -17,7 +17,10 @@ use http_body::{Body, Frame, SizeHint};
 use leasehold_lock::LockError;
 use tokio::time::{Duration, Instant};
 
-use super::answers::{Answers, Delivery, Unencoded};
+use super::{
+    answers::{Answers, Delivery, Unencoded},
+    exchange::Call,
+};
 
 /// How long an answer may take to reach its caller, on this machine or near it.
 pub(super) const TRANSIT: Duration = Duration::from_micros(500);
@@ -44,13 +47,14 @@ pub fn attach<B>(
             Some(answers.add(delivery, deadline))
         }
     };
-    Ok(response.map(|inner| AnswerBody { inner, grant }))
+    Ok(response.map(|inner| AnswerBody { inner, grant, _call: None }))
 }
 
-/// A body whose first bytes carry a grant.
+/// A body whose first bytes carry a grant. Its call is under way until it is dropped.
 pub struct AnswerBody<B> {
     inner: B,
     grant: Option<Unencoded>,
+    _call: Option<Call>,
 }
 
 /// Bytes of a body.
@@ -81,7 +85,12 @@ impl Buf for AnswerBytes {
 impl<B> AnswerBody<B> {
     /// Wraps a response without a grant.
     pub fn without_grant(response: Response<B>) -> Response<Self> {
-        response.map(|inner| Self { inner, grant: None })
+        response.map(|inner| Self { inner, grant: None, _call: None })
+    }
+
+    /// The body of this call.
+    pub(super) fn of(self, call: Call) -> Self {
+        Self { _call: Some(call), ..self }
     }
 }
 

@@ -4,6 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     os::fd::{AsRawFd, RawFd},
+    path::Path,
     time::Duration,
 };
 
@@ -11,16 +12,34 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tracing::debug;
 
-use super::socket::Socket;
+use super::socket::{Socket, SocketError};
 
 /// The interval of TCP keep-alive probes, as in Go.
 const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 
+/// Why a server cannot listen; names the flags to change.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// A port could not be opened.
+    #[error("cannot listen on {address}: {error}; choose another {flags}")]
+    Tcp {
+        /// The address.
+        address: SocketAddr,
+        /// The system's error.
+        error: io::Error,
+        /// The flags that name the address.
+        flags: &'static str,
+    },
+    /// A socket could not be opened.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+}
+
 /// A port or a Unix socket. Nothing listens there any more once it is dropped.
 #[derive(Debug)]
 pub enum Listener {
-    /// A port.
-    Tcp(TcpListener),
+    /// A port, and its address.
+    Tcp(TcpListener, SocketAddr),
     /// A Unix socket.
     Unix(Socket),
 }
@@ -54,18 +73,38 @@ impl AsRawFd for Stream {
 }
 
 impl Listener {
+    /// Opens a port; 0 lets the system choose. `flags` are what names it on the command line.
+    pub async fn bind(address: SocketAddr, flags: &'static str) -> Result<Self, ListenError> {
+        let bound = TcpListener::bind(address).await;
+        let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));
+        match bound {
+            Ok((address, listener)) => Ok(Self::Tcp(listener, address)),
+            Err(error) => Err(ListenError::Tcp { address, error, flags }),
+        }
+    }
+
     /// The address, if it is a port.
-    pub fn address(&self) -> io::Result<Option<SocketAddr>> {
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(listener) => listener.local_addr().map(Some),
-            Self::Unix(_) => Ok(None),
+            Self::Tcp(_, address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+
+    /// The path, if it is a Unix socket.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Tcp(..) => None,
+            Self::Unix(socket) => Some(socket.path()),
         }
     }
 
     /// Accepts the next connection. No connection is lost if this is cancelled.
     pub(super) async fn accept(&self) -> io::Result<Stream> {
         match self {
-            Self::Tcp(listener) => {
+            Self::Tcp(listener, _) => {
                 let (stream, _) = listener.accept().await?;
                 let _ = stream.set_nodelay(true);
                 keep_alive(&stream);

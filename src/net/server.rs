@@ -12,7 +12,7 @@ use std::{
 
 use axum::{Router, body::Body, response::Response};
 use futures_util::FutureExt as _;
-use http::{HeaderMap, Request};
+use http::Request;
 use hyper::{body::Incoming, service::service_fn};
 use hyper_util::{
     rt::{TokioExecutor, TokioIo},
@@ -34,7 +34,7 @@ use super::{
     listener::{Listener, Stream},
     peer::Peer,
     preface::PrefaceTimeout,
-    wire::deadline_after,
+    wire::Arrival,
 };
 
 /// Responds to requests. Cheap to clone.
@@ -131,17 +131,18 @@ impl<R: Respond> Shared<R> {
         let failed = self.config.failed;
         let service = service_fn(|request: Request<Incoming>| {
             let (call, answers) = (exchange.begin(request.version()), answers.clone());
-            let deadline = deadline(request.headers(), Instant::now());
+            let arrival = Arrival::now(request.headers());
             let mut request = request.map(Body::new);
+            request.extensions_mut().insert(arrival);
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
             let response = respond(self.responder.clone(), request, failed);
             async move {
                 let response = response.await;
-                let response = attach(response, &answers, deadline)
+                let response = attach(response, &answers, arrival.deadline)
                     .unwrap_or_else(|late| AnswerBody::without_grant(failed(late)));
-                Ok::<_, Infallible>(response.map(|body| call.until_sent(body)))
+                Ok::<_, Infallible>(response.map(|body| body.of(call)))
             }
         });
         let connection = self.builder.serve_connection(TokioIo::new(connection), service);
@@ -182,11 +183,6 @@ fn respond(
             failed(LockError::Internal)
         })
     })
-}
-
-/// The deadline of a call that arrived just now. `None` if it has none.
-fn deadline(headers: &HeaderMap, arrived: Instant) -> Option<Instant> {
-    deadline_after(headers.get("grpc-timeout")?.to_str().ok()?, arrived)
 }
 
 /// Completes when the peer has closed the connection while a call is under way.

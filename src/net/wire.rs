@@ -1,11 +1,12 @@
-//! Durations, times and deadlines on the wire, for both edges.
+//! Durations, times, deadlines and modes on the wire, for both edges.
 
 use std::time::Duration;
 
-use leasehold_lock::Violation;
+use http::{Extensions, HeaderMap};
+use leasehold_lock::{FencingToken, GrantId, Mode, Violation};
+use leasehold_proto::locks::LockMode;
 use prost_types::{Duration as WireDuration, Timestamp};
 use tokio::time::Instant;
-use tonic::metadata::MetadataMap;
 
 /// The range of a well-formed protobuf duration, in seconds.
 const SECONDS_MAX: i64 = 315_576_000_000;
@@ -27,29 +28,79 @@ pub fn timestamp(unix_ms: u64) -> Timestamp {
     }
 }
 
-/// The deadline of a call: `grpc-timeout` counts from its arrival. The transport
-/// ignores a malformed one, and so does this.
-pub fn deadline(metadata: &MetadataMap, arrived: Instant) -> Option<Instant> {
-    deadline_after(metadata.get("grpc-timeout")?.to_str().ok()?, arrived)
+/// When a call arrived, and when its caller gives up. The server notes it in the extensions of a
+/// request, so that it is read once.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// When it arrived.
+    pub at: Instant,
+    /// Its deadline; `None` if it has none.
+    pub deadline: Option<Instant>,
 }
 
-/// The deadline of a call whose `grpc-timeout` is `text`.
-pub fn deadline_after(text: &str, arrived: Instant) -> Option<Instant> {
+impl Arrival {
+    /// A call with these headers that arrives now. `grpc-timeout` counts from its arrival. The
+    /// transport ignores a malformed one, and so does this.
+    #[must_use]
+    pub fn now(headers: &HeaderMap) -> Self {
+        let at = Instant::now();
+        let timeout = headers.get("grpc-timeout").and_then(|text| timeout(text.to_str().ok()?));
+        Self { at, deadline: timeout.and_then(|timeout| at.checked_add(timeout)) }
+    }
+
+    /// What the server noted. Without a server, the call arrives now.
+    #[must_use]
+    pub fn of(extensions: &Extensions, headers: &HeaderMap) -> Self {
+        extensions.get().copied().unwrap_or_else(|| Self::now(headers))
+    }
+
+    /// Like [`Arrival::of`], for a gRPC call.
+    #[must_use]
+    pub fn of_call<T>(request: &tonic::Request<T>) -> Self {
+        Self::of(request.extensions(), request.metadata().as_ref())
+    }
+}
+
+/// Reads a `grpc-timeout`.
+fn timeout(text: &str) -> Option<Duration> {
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || digits.starts_with('+') {
         return None;
     }
     let amount: u64 = digits.parse().ok()?;
-    let timeout = match unit {
-        "H" => Duration::from_secs(amount * 3600),
-        "M" => Duration::from_secs(amount * 60),
-        "S" => Duration::from_secs(amount),
-        "m" => Duration::from_millis(amount),
-        "u" => Duration::from_micros(amount),
-        "n" => Duration::from_nanos(amount),
-        _ => return None,
-    };
-    arrived.checked_add(timeout)
+    match unit {
+        "H" => Some(Duration::from_secs(amount * 3600)),
+        "M" => Some(Duration::from_secs(amount * 60)),
+        "S" => Some(Duration::from_secs(amount)),
+        "m" => Some(Duration::from_millis(amount)),
+        "u" => Some(Duration::from_micros(amount)),
+        "n" => Some(Duration::from_nanos(amount)),
+        _ => None,
+    }
+}
+
+/// Reads a mode; the violation names `mode`.
+pub fn mode(mode: i32) -> Result<Mode, Violation> {
+    match LockMode::try_from(mode) {
+        Ok(LockMode::Exclusive) => Ok(Mode::Exclusive),
+        Ok(LockMode::Shared) => Ok(Mode::Shared),
+        Err(_) => Err(Violation::new(
+            "mode",
+            format!("is {mode}; use LOCK_MODE_EXCLUSIVE (0) or LOCK_MODE_SHARED (1)"),
+        )),
+    }
+}
+
+/// Writes the public ID of a grant; empty if the store's grants have none.
+#[must_use]
+pub fn grant_id(id: Option<GrantId>) -> String {
+    id.map(|id| id.to_string()).unwrap_or_default()
+}
+
+/// Writes a token, where 0 means none.
+#[must_use]
+pub fn token(token: Option<FencingToken>) -> i64 {
+    token.map_or(0, FencingToken::as_i64)
 }
 
 /// Reads a duration; `None` if it is absent or not positive. The violation of a malformed
@@ -114,21 +165,21 @@ mod tests {
         assert_eq!((written.seconds, written.nanos), (1, 500_000_000));
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn the_deadline_is_read_in_every_unit_of_grpc() {
-        let now = Instant::now();
+        let within = |text: &str| {
+            let headers =
+                [(http::HeaderName::from_static("grpc-timeout"), text.parse().unwrap())];
+            let arrival = Arrival::now(&headers.into_iter().collect());
+            arrival.deadline.map(|deadline| deadline - arrival.at)
+        };
         for (text, ms) in
             [("1H", 3_600_000), ("2M", 120_000), ("3S", 3000), ("40m", 40), ("5000u", 5)]
         {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            let deadline = deadline(&metadata, now).unwrap();
-            assert_eq!(deadline - now, Duration::from_millis(ms), "{text}");
+            assert_eq!(within(text), Some(Duration::from_millis(ms)), "{text}");
         }
         for text in ["", "S", "123456789S", "5x", "-1S"] {
-            let mut metadata = MetadataMap::new();
-            metadata.insert("grpc-timeout", text.parse().unwrap());
-            assert_eq!(deadline(&metadata, now), None, "{text:?}");
+            assert_eq!(within(text), None, "{text:?}");
         }
     }
 }

@@ -54,18 +54,6 @@ fn machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// What an app adds to the holder of one lock: 1 to 128 bytes without control characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Label(String);
-
-impl Label {
-    /// Checks and takes a label, an empty one meaning none; the violation names `label`.
-    pub fn new(text: &str) -> Result<Option<Self>, Violation> {
-        check_text("label", text, LABEL_BYTES_MAX)?;
-        Ok((!text.is_empty()).then(|| Self(text.to_owned())))
-    }
-}
-
 /// The app of a sidecar, and which of its processes this is. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -95,12 +83,17 @@ impl Identity {
     }
 
     /// The holder that is shown: `APP/INSTANCE`, or `APP/INSTANCE/LABEL`.
-    pub fn holder(&self, label: Option<&Label>) -> Result<Option<Holder>, Violation> {
+    pub fn holder(&self, label: &str) -> Result<Option<Holder>, Violation> {
         match label {
-            None => Holder::new(&self.app_and_instance),
-            Some(Label(label)) => Holder::new(&format!("{}/{label}", self.app_and_instance)),
+            "" => Holder::new(&self.app_and_instance),
+            label => Holder::new(&format!("{}/{label}", self.app_and_instance)),
         }
     }
+}
+
+/// Checks what an app adds to the holder of one lock; the violation names `label`.
+pub(crate) fn check_label(label: &str) -> Result<(), Violation> {
+    check_text("label", label, LABEL_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -109,8 +102,7 @@ mod tests {
 
     fn holder(app_id: &str, instance: &str, label: &str) -> String {
         let identity = Identity::new(app_id, &instance.parse().unwrap());
-        let label = Label::new(label).unwrap();
-        identity.holder(label.as_ref()).unwrap().unwrap().as_str().to_owned()
+        identity.holder(label).unwrap().unwrap().as_str().to_owned()
     }
 
     #[test]
@@ -138,9 +130,8 @@ mod tests {
     #[test]
     fn a_bad_label_is_refused_by_its_name() {
         for bad in ["l".repeat(129), "a\nb".to_owned(), "\u{85}".to_owned()] {
-            assert_eq!(Label::new(&bad).unwrap_err().field, "label", "{bad:?}");
+            assert_eq!(check_label(&bad).unwrap_err().field, "label", "{bad:?}");
         }
-        assert_eq!(Label::new("").unwrap(), None);
     }
 
     #[test]

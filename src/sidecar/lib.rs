@@ -30,6 +30,5 @@ mod tests;
 
 pub use api::error::ApiError;
 pub use app::protocol::AppProtocol;
-pub use listen::ListenError;
 pub use options::{Options, SidecarArgs, UsageError};
 pub use run::{Hooks, Sidecar};

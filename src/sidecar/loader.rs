@@ -44,16 +44,6 @@ impl LoadStoreError {
     fn may_pass(&self) -> bool {
         matches!(self, Self::Unavailable(..))
     }
-
-    /// Adds the file and document of the component.
-    fn at(self, component: &Component) -> Self {
-        let named = |name| format!("{name} ({})", component.origin);
-        match self {
-            Self::Properties(_) => self,
-            Self::Metadata(name, error) => Self::Metadata(named(name), error),
-            Self::Unavailable(name, why) => Self::Unavailable(named(name), why),
-        }
-    }
 }
 
 /// Opens stores as their components say.
@@ -148,8 +138,7 @@ impl Loader {
     /// store.
     async fn load(&self, component: &Component) -> Result<(), LoadStoreError> {
         let Some(backend) = component.lock_type() else { return Ok(()) };
-        let opened = self.open(component, &backend).await.map_err(|error| error.at(component));
-        let store = opened?;
+        let store = self.open(component, &backend).await?;
         info!(store = component.name, kind = component.kind, "lock store loaded");
         self.stores.insert(store);
         Ok(())
@@ -160,23 +149,27 @@ impl Loader {
         component: &Component,
         backend: &str,
     ) -> Result<NamedStore, LoadStoreError> {
-        let name = component.name.clone();
+        let name = &component.name;
+        let wrong =
+            |error| LoadStoreError::Metadata(format!("{name} ({})", component.origin), error);
+        let unavailable =
+            |why| LoadStoreError::Unavailable(format!("{name} ({})", component.origin), why);
         if !component.is_first_version() {
             let problem = format!("is {:?}; lock stores have v1 only", component.version);
             let violation = Violation::new("spec.version", problem);
-            return Err(LoadStoreError::Metadata(name, violation.into()));
+            return Err(wrong(violation.into()));
         }
         let properties = component.properties(&self.environment, self.secrets.as_ref()).await?;
         let names = AppNames::of_items(
             properties.iter().map(|(key, value)| (&**key, &**value)),
-            &name,
+            name,
             self.environment.app_id.as_deref().unwrap_or_default(),
         )
-        .map_err(|violation| LoadStoreError::Metadata(name.clone(), violation.into()))?;
+        .map_err(|violation| wrong(violation.into()))?;
         let built_in = self.kinds.named(backend);
         if let Some(problem) = self.kinds.left_out(backend) {
             let violation = Violation::new("spec.type", problem);
-            return Err(LoadStoreError::Metadata(name, violation.into()));
+            return Err(wrong(violation.into()));
         }
         let opening = async {
             match built_in {
@@ -194,18 +187,18 @@ impl Loader {
         let store = match timeout(component.init_timeout, opening).await {
             Ok(Ok(store)) => store,
             Ok(Err(error @ LockError::InvalidMetadata(_))) => {
-                return Err(LoadStoreError::Metadata(name, error));
+                return Err(wrong(error));
             }
-            Ok(Err(error)) => return Err(LoadStoreError::Unavailable(name, error.to_string())),
+            Ok(Err(error)) => return Err(unavailable(error.to_string())),
             Err(_) => {
                 let why = format!("not within its initTimeout of {:?}", component.init_timeout);
-                return Err(LoadStoreError::Unavailable(name, why));
+                return Err(unavailable(why));
             }
         };
         let (kind, version) = (component.kind.clone(), component.version.clone());
         let store = match built_in {
-            Some(_) => LockStore::new(name, store),
-            None => LockStore::third_party(name, store),
+            Some(_) => LockStore::new(name.as_str(), store),
+            None => LockStore::third_party(name.as_str(), store),
         };
         Ok(NamedStore::new(kind, version, names, store))
     }

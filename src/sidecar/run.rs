@@ -11,7 +11,7 @@ use leasehold_held::{Engine, EngineOptions};
 use leasehold_lock::LockError;
 use leasehold_net::{
     config::{Config, Protocols},
-    listener::Listener,
+    listener::{ListenError, Listener},
     request_budget::RequestBudget,
     server::Server,
 };
@@ -36,7 +36,7 @@ use super::{
     daprd::passthrough::Passthrough,
     failed_unlocks::{self, Reports},
     identity::Identity,
-    listen::{ListenError, Listeners},
+    listen::Listeners,
     options::Options,
     stores::Stores,
 };
@@ -68,6 +68,7 @@ impl Default for Hooks {
 }
 
 /// A running sidecar.
+#[derive(Debug)]
 pub struct Sidecar {
     stores: Stores,
     engine: Engine,
@@ -78,15 +79,6 @@ pub struct Sidecar {
     /// Tasks that end with the sidecar.
     tasks: Vec<JoinHandle<()>>,
     drain_max: Duration,
-}
-
-impl std::fmt::Debug for Sidecar {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sidecar")
-            .field("grpc", &self.grpc_addresses)
-            .field("http", &self.http_addresses)
-            .finish_non_exhaustive()
-    }
 }
 
 impl Sidecar {
@@ -117,7 +109,7 @@ impl Sidecar {
                 attributes: Attributes::default(),
             },
             token: options.token,
-            reach: listeners.reach()?,
+            reach: listeners.reach(),
             request_budget: RequestBudget::default(),
         };
         let grpc = Server::new(
@@ -130,8 +122,8 @@ impl Sidecar {
             config(Protocols::Http1AndHttp2, |error| ApiError::Lock(error).into_response()),
         );
         Ok(Self {
-            grpc_addresses: serve(&grpc, listeners.grpc)?,
-            http_addresses: serve(&http, listeners.http)?,
+            grpc_addresses: serve(&grpc, listeners.grpc),
+            http_addresses: serve(&http, listeners.http),
             stores,
             engine,
             grpc,
@@ -201,16 +193,10 @@ fn config(protocols: Protocols, failed: fn(LockError) -> Response) -> Config {
 }
 
 /// Serves the listeners. Returns the addresses of ports.
-fn serve(
-    server: &Server<Router>,
-    listeners: Vec<Listener>,
-) -> Result<Vec<SocketAddr>, ListenError> {
-    let mut addresses = Vec::new();
-    for listener in listeners {
-        addresses.extend(listener.address().map_err(ListenError::Address)?);
-        server.serve(listener);
-    }
-    Ok(addresses)
+fn serve(server: &Server<Router>, listeners: Vec<Listener>) -> Vec<SocketAddr> {
+    let addresses = listeners.iter().filter_map(Listener::address).collect();
+    listeners.into_iter().for_each(|listener| server.serve(listener));
+    addresses
 }
 
 async fn close(server: &Server<Router>, deadline: Instant) {

@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, path::Path, process::ExitCode, sync::Arc};
 
 use defect::{Broken, Defect};
 use lacking::Lack;
-use leasehold_component::{Answers, Component, Instances, OpenInstance, Socket, SocketMode};
+use leasehold_component::{Component, Instances, OpenInstance, Socket, SocketMode};
 use leasehold_conformance::{Component as Manifest, Options, Outcome, catalogue, run_collect};
 use leasehold_lock::{Clock, Context, Settings, Store};
 use leasehold_memory::{self as memory, Memory};
@@ -202,5 +202,5 @@ fn broken(defect: Defect) -> OpenInstance {
 async fn serve(path: &Path, open: OpenInstance) -> Component {
     let socket = Socket::open(path, Some(SocketMode::default()), "--flag").await.unwrap();
     let instances = Instances::new(open, memory::KIND.features);
-    Component::start(socket, Arc::new(instances), Answers::default()).await.unwrap()
+    Component::start(socket, Arc::new(instances), false).await.unwrap()
 }

@@ -66,7 +66,7 @@ async fn one_failure_is_tried_again_and_a_success_counts_from_its_sending() {
     schedule.queue();
     let sending = schedule.sends(since, TTL);
     schedule.renewed(&sending, Renewed { id: None, ttl: TTL, since }, 0.0);
-    assert_eq!(schedule.belief().safe_deadline(), safe_deadline(since, TTL));
+    assert_eq!(schedule.belief.safe_deadline(), safe_deadline(since, TTL));
     assert_eq!(schedule.next(), since + TTL / 3);
 }
 
@@ -107,7 +107,7 @@ async fn a_renewal_asks_for_what_was_asked_for_not_for_what_was_granted() {
     let belief = Belief::new(now, granted, asked);
     let mut schedule = RenewalSchedule::new(now, belief, true, MaxHold::Unlimited, 0.0);
     let terms = |schedule: &RenewalSchedule| {
-        let belief = schedule.belief();
+        let belief = schedule.belief;
         (belief.ttl(), belief.asked())
     };
     assert_eq!(terms(&schedule), (granted, asked));

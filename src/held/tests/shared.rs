@@ -159,7 +159,7 @@ async fn a_repeated_request_finds_its_own_among_many_readers() {
     let _in_flight = [id.clone(), unknown]
         .map(|id| setup.engine.begin(setup.resource("r"), id, short, attempt));
     let table = setup.engine.table();
-    let ends = |held: &crate::record::Record| held.schedule.belief().safe_deadline();
+    let ends = |held: &crate::record::Record| held.schedule.belief.safe_deadline();
     let shortened = table
         .of_resource(&setup.resource("r"))
         .filter(|(_, held)| ends(held) <= Instant::now() + short)

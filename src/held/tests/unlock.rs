@@ -237,11 +237,11 @@ async fn a_place_is_free_again_when_a_lock_ends() {
     assert!(!setup.engine.is_full());
 }
 
-/// A record, its two names and its entries in four indexes take well under 2 KiB.
+/// A record, its two names and its entries in five indexes take well under 2 KiB.
 #[test]
 fn a_record_is_small() {
     let record = size_of::<crate::record::Record>();
-    assert!(record <= 352, "{record} bytes");
+    assert!(record <= 432, "{record} bytes");
 }
 
 /// It was answered as renewed, and then ended.

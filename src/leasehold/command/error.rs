@@ -1,9 +1,9 @@
 //! Why a command could not start.
 
 use leasehold_component::{ServeError, SocketError};
-use leasehold_front as front;
 use leasehold_manifest::{LoadError, PropertyError, WatchError};
-use leasehold_sidecar::{ListenError, UsageError, loader::LoadStoreError};
+use leasehold_net::listener::ListenError;
+use leasehold_sidecar::{UsageError, loader::LoadStoreError};
 
 /// Why a command could not start.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,6 @@ from! {
     SocketError => Unavailable,
     ServeError => Unavailable,
     ListenError => Unavailable,
-    front::ListenError => Unavailable,
 }
 
 impl From<LoadStoreError> for StartError {

@@ -7,7 +7,7 @@ use leasehold_lock::{
 use leasehold_proto::locks as pb;
 
 use super::calls::Names;
-use crate::wire::{duration, timestamp};
+use crate::wire::{duration, grant_id, timestamp};
 
 /// The caller's name of a resource.
 #[derive(Debug, Default)]
@@ -69,7 +69,7 @@ fn ended_grant(EndedGrant { grant: ended, cause }: &EndedGrant) -> pb::EndedGran
 
 fn grant(grant: &GrantView) -> pb::GrantInfo {
     pb::GrantInfo {
-        grant_id: grant.id.map(|id| id.to_string()).unwrap_or_default(),
+        grant_id: grant_id(grant.id),
         holder: text(grant.holder.as_ref()),
         mode: mode(grant.mode).into(),
         remaining: grant.remaining.map(duration),

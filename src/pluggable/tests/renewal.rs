@@ -28,7 +28,7 @@ fn call(no_renewal: bool) -> LockCall {
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal,
-        label: None,
+        label: String::new(),
         arrived: Instant::now(),
         wait_end: None,
         deadline: None,

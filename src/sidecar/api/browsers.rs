@@ -5,29 +5,22 @@
 //! machine. Browsers send the page's origin and the host name; other clients of
 //! the Dapr API send a loopback address as host and no origin.
 
-use std::{collections::HashMap, net::IpAddr};
+use std::net::IpAddr;
 
 use axum::{
-    Json,
-    body::Body,
     extract::{Request, State},
     http::{
-        HeaderName, HeaderValue, StatusCode,
+        HeaderName, HeaderValue,
         header::{HOST, ORIGIN},
         uri::Authority,
     },
     middleware::Next,
-    response::{IntoResponse as _, Response},
+    response::Response,
 };
-use leasehold_net::status::DOMAIN;
-use serde_json::json;
-use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt as _};
 
-use super::paths;
+use super::error::ApiError;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-const REASON: &str = "FORBIDDEN_ORIGIN";
 
 /// Who can reach the listeners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,53 +86,27 @@ fn text(value: &HeaderValue) -> String {
     String::from_utf8_lossy(value.as_bytes()).into_owned()
 }
 
-/// Refuses lock calls over HTTP, preflights included.
-pub(crate) async fn check_http(
-    State(reach): State<Reach>,
+/// Which calls are refused, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct Guard {
+    pub(crate) reach: Reach,
+    /// Whether a path is that of a lock call.
+    pub(crate) is_lock_call: fn(&str) -> bool,
+    pub(crate) refuse: fn(ApiError) -> Response,
+}
+
+/// Refuses lock calls, preflights included.
+pub(crate) async fn check(
+    State(guard): State<Guard>,
     request: Request,
     next: Next,
 ) -> Response {
-    if !paths::is_lock_call(request.uri().path()) {
-        return next.run(request).await;
+    if (guard.is_lock_call)(request.uri().path())
+        && let Err(refusal) = guard.reach.check(&request)
+    {
+        return (guard.refuse)(ApiError::ForbiddenOrigin(refusal.to_string()));
     }
-    match reach.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => refuse_http(&refusal),
-    }
-}
-
-fn refuse_http(refusal: &Refusal) -> Response {
-    let detail = json!({
-        "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-        "reason": REASON,
-        "domain": DOMAIN,
-        "metadata": {},
-    });
-    let body = json!({
-        "errorCode": format!("ERR_{REASON}"),
-        "message": refusal.to_string(),
-        "details": [detail],
-    });
-    (StatusCode::FORBIDDEN, Json(body)).into_response()
-}
-
-/// Refuses lock calls over gRPC.
-pub(crate) async fn check_grpc(
-    State(reach): State<Reach>,
-    request: Request,
-    next: Next,
-) -> Response {
-    if !paths::is_lock_method(request.uri().path()) {
-        return next.run(request).await;
-    }
-    match reach.check(&request) {
-        Ok(()) => next.run(request).await,
-        Err(refusal) => {
-            let details = ErrorDetails::with_error_info(REASON, DOMAIN, HashMap::new());
-            Status::with_error_details(Code::PermissionDenied, refusal.to_string(), details)
-                .into_http::<Body>()
-        }
-    }
+    next.run(request).await
 }
 
 #[cfg(test)]

@@ -42,6 +42,9 @@ pub enum ApiError {
     /// The lock is not held through this sidecar, so it cannot be changed here.
     #[error("{}", HeldError::NotHeldHere)]
     NotHeldHere,
+    /// It may be from a page in a browser.
+    #[error("{0}")]
+    ForbiddenOrigin(String),
     /// The store refused or failed.
     #[error(transparent)]
     Lock(#[from] LockError),

@@ -88,19 +88,19 @@ impl Metadata {
     /// The response of `GET /v1.0/metadata`.
     #[must_use]
     pub fn as_json(&self) -> Value {
-        let components: Vec<Value> = self
-            .stores
-            .all()
-            .iter()
-            .map(|store| {
-                json!({ "name": **store.name(), "type": store.kind, "version": store.version })
+        let metadata = self.as_proto();
+        let components = metadata.registered_components.iter().map(|component| {
+            json!({
+                "name": component.name,
+                "type": component.r#type,
+                "version": component.version,
             })
-            .collect();
+        });
         json!({
-            "id": *self.app_id,
-            "runtimeVersion": VERSION,
-            "components": components,
-            "extended": self.attributes.all(),
+            "id": metadata.id,
+            "runtimeVersion": metadata.runtime_version,
+            "components": components.collect::<Vec<_>>(),
+            "extended": metadata.extended_metadata,
             "actorRuntime": { "runtimeStatus": "DISABLED", "hostReady": false },
         })
     }

@@ -15,7 +15,7 @@ use leasehold_proto::{
     locks::{inspection_server::InspectionServer, locks_server::LocksServer},
 };
 use tokio::time::Instant;
-use tonic::codec::CompressionEncoding;
+use tonic::{Status, codec::CompressionEncoding};
 use tower::{ServiceExt as _, util::MapRequestLayer};
 use tracing::{Level, debug};
 
@@ -24,11 +24,11 @@ use super::{
     alpha2::{self, Locks},
     auth::{self, Token},
     body,
-    browsers::{self, Reach},
+    browsers::{self, Guard, Reach},
     error::as_daprd,
     fallback,
     metadata::Metadata,
-    query,
+    paths, query,
 };
 use crate::daprd::passthrough::Passthrough;
 
@@ -78,10 +78,15 @@ pub(crate) fn grpc(services: Services, daprd: Option<Passthrough>) -> Router {
     if daprd.is_none() {
         router = router.route_service("/dapr.proto.runtime.v1.Dapr/GetMetadata", dapr);
     }
+    let grpc_guard = Guard {
+        reach: services.reach,
+        is_lock_call: paths::is_lock_method,
+        refuse: |error| Status::from(error).into_http(),
+    };
     router
         .fallback(move |request: Request| fallback::grpc(daprd.clone(), request))
         .layer(from_fn_with_state(services.token, auth::check_grpc))
-        .layer(from_fn_with_state(services.reach, browsers::check_grpc))
+        .layer(from_fn_with_state(grpc_guard, browsers::check))
         .layer(from_fn(logged))
 }
 
@@ -98,6 +103,11 @@ pub(crate) fn http(services: Services, daprd: Option<Passthrough>) -> Router {
     if daprd.is_none() {
         router = router.merge(own_routes(services.metadata));
     }
+    let http_guard = Guard {
+        reach: services.reach,
+        is_lock_call: paths::is_lock_call,
+        refuse: IntoResponse::into_response,
+    };
     router
         .layer(MapRequestLayer::new(move |request: Request| {
             request.map(|body| Body::new(services.request_budget.count(body)))
@@ -105,7 +115,7 @@ pub(crate) fn http(services: Services, daprd: Option<Passthrough>) -> Router {
         .method_not_allowed_fallback(fallback::wrong_method)
         .fallback(move |request: Request| fallback::http(daprd.clone(), request))
         .layer(from_fn_with_state(services.token, auth::check_http))
-        .layer(from_fn_with_state(services.reach, browsers::check_http))
+        .layer(from_fn_with_state(http_guard, browsers::check))
         .layer(from_fn(logged))
 }
 

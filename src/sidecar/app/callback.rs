@@ -11,7 +11,7 @@ use axum::body::Body;
 use backon::{ExponentialBuilder, Retryable as _};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
 use leasehold_held::LostLock;
-use leasehold_net::inspection::Named;
+use leasehold_net::{inspection::Named, wire::token};
 use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
 use leasehold_util::error_chain::chain;
 use serde_json::json;
@@ -126,7 +126,7 @@ impl Caller {
 async fn post(
     client: &AppClient<Body>,
     url: &Uri,
-    token: &Token,
+    secret: &Token,
     lost: &LostLock,
     name: &Named,
 ) -> Result<(), NoticeError> {
@@ -135,14 +135,14 @@ async fn post(
         "resourceID": name.resource_id,
         "namespace": name.namespace,
         "lockID": lost.lock_id.as_str(),
-        "fencingToken": lost.token.map_or(0, leasehold_lock::FencingToken::get),
+        "fencingToken": token(lost.token),
         "cause": lost.cause.as_str(),
     });
     let mut request = Request::builder()
         .method(Method::POST)
         .uri(url.clone())
         .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(secret) = token.secret() {
+    if let Some(secret) = secret.secret() {
         request = request.header(auth::HEADER, secret);
     }
     let request = request
@@ -161,7 +161,7 @@ async fn post(
 
 async fn call(
     mut client: LockEventsClient<AppClient<tonic::body::Body>>,
-    token: &Token,
+    secret: &Token,
     lost: &LostLock,
     name: &Named,
 ) -> Result<(), NoticeError> {
@@ -170,10 +170,10 @@ async fn call(
         resource_id: name.resource_id.clone(),
         namespace: name.namespace.clone(),
         lock_id: lost.lock_id.as_str().to_owned(),
-        fencing_token: lost.token.map_or(0, leasehold_lock::FencingToken::as_i64),
+        fencing_token: token(lost.token),
         cause: lost.cause.as_str().to_owned(),
     });
-    if let Some(secret) = token.secret() {
+    if let Some(secret) = secret.secret() {
         let secret = MetadataValue::try_from(secret)
             .map_err(|error| NoticeError::NotTaken(error.to_string()))?;
         request.metadata_mut().insert(auth::HEADER, secret);

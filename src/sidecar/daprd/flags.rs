@@ -5,65 +5,18 @@ use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, error::ErrorKind,
 };
 
-/// Why a flag has no effect.
-#[derive(Clone, Copy)]
-enum Why {
-    /// It is about a part of Dapr that is not here.
-    Daprds,
-    /// The sidecar's limits are fixed.
-    FixedLimit,
-    /// There is one mode.
-    Standalone,
-}
-
-/// Whether a flag needs a value, or is a boolean that may have one.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
-    Value,
-    Truth,
-}
-
-use Takes::{Truth, Value};
-use Why::{Daprds, FixedLimit, Standalone};
-
-/// As of daprd 1.18 (`cmd/daprd/options`).
-const FLAGS: [(&str, Takes, Why); 35] = [
-    ("actors-disseminate-timeout", Value, Daprds),
-    ("actors-service", Value, Daprds),
-    ("allowed-origins", Value, Daprds),
-    ("app-binding-options-timeout", Value, Daprds),
-    ("app-max-concurrency", Value, Daprds),
-    ("config", Value, Daprds),
-    ("control-plane-address", Value, Daprds),
-    ("control-plane-namespace", Value, Daprds),
-    ("control-plane-trust-domain", Value, Daprds),
-    ("dapr-block-shutdown-duration", Value, Daprds),
-    ("dapr-http-max-request-size", Value, FixedLimit),
-    ("dapr-http-read-buffer-size", Value, FixedLimit),
-    ("dapr-internal-grpc-listen-address", Value, Daprds),
-    ("dapr-internal-grpc-port", Value, Daprds),
-    ("dapr-public-listen-address", Value, Daprds),
-    ("dapr-public-port", Value, Daprds),
-    ("disable-builtin-k8s-secret-store", Truth, Daprds),
-    ("disable-init-endpoints", Value, Daprds),
-    ("enable-api-logging", Truth, Daprds),
-    ("enable-metrics", Truth, Daprds),
-    ("enable-mtls", Truth, Daprds),
-    ("enable-profiling", Truth, Daprds),
-    ("hot-reload-reconcile-interval", Value, Daprds),
-    ("max-body-size", Value, FixedLimit),
-    ("metrics-listen-address", Value, Daprds),
-    ("metrics-port", Value, Daprds),
-    ("mode", Value, Standalone),
-    ("placement-host-address", Value, Daprds),
-    ("profile-port", Value, Daprds),
-    ("read-buffer-size", Value, FixedLimit),
-    ("reminders-service", Value, Daprds),
-    ("scheduler-host-address", Value, Daprds),
-    ("scheduler-job-streams", Value, Daprds),
-    ("sentry-address", Value, Daprds),
-    ("sentry-request-jwt-audiences", Value, Daprds),
-];
+/// daprd's flags that need a value, as of daprd 1.18 (`cmd/daprd/options`).
+const WITH_VALUE: &str = "actors-disseminate-timeout actors-service allowed-origins \
+    app-binding-options-timeout app-max-concurrency config control-plane-address \
+    control-plane-namespace control-plane-trust-domain dapr-block-shutdown-duration \
+    dapr-http-max-request-size dapr-http-read-buffer-size dapr-internal-grpc-listen-address \
+    dapr-internal-grpc-port dapr-public-listen-address dapr-public-port disable-init-endpoints \
+    hot-reload-reconcile-interval max-body-size metrics-listen-address metrics-port mode \
+    placement-host-address profile-port read-buffer-size reminders-service \
+    scheduler-host-address scheduler-job-streams sentry-address sentry-request-jwt-audiences";
+/// Those that are booleans, which may have a value.
+const BOOLEANS: &str = "disable-builtin-k8s-secret-store enable-api-logging enable-metrics \
+    enable-mtls enable-profiling";
 
 /// Arguments that belong to no flag. daprd does not look at them.
 const STRAY: &str = "stray";
@@ -74,15 +27,16 @@ const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 /// Those of daprd's flags that were given and have no effect.
 #[derive(Clone, Debug, Default)]
 pub struct DaprdFlags {
-    given: Vec<(String, &'static str)>,
+    given: Vec<&'static str>,
     stray: Vec<String>,
 }
 
 impl DaprdFlags {
     /// A line for each flag that was given and has no effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
-        let flags = self.given.iter();
-        let flags = flags.map(|(flag, why)| format!("--{flag} has no effect here: {why}"));
+        let flags = self.given.iter().map(|flag| {
+            format!("--{flag} has no effect here: it is for the daprd behind, give it there")
+        });
         let stray = self.stray.iter();
         flags.chain(
             stray.map(|word| format!("{word:?} has no effect here: it belongs to no flag")),
@@ -90,33 +44,17 @@ impl DaprdFlags {
     }
 }
 
-impl Why {
-    /// `None` if the value matches the sidecar's behaviour.
-    fn of(self, value: &str) -> Option<&'static str> {
-        match self {
-            Self::Standalone if value == "standalone" => None,
-            Self::Standalone => {
-                Some("component YAML is read from --resources-path in every mode")
-            }
-            Self::FixedLimit => Some(
-                "a lock call has 64 KiB at most for its headers and its body, and what is \
-                 passed on to daprd is limited there",
-            ),
-            Self::Daprds => Some("it is for the daprd behind, give it there"),
-        }
-    }
-}
-
 impl Args for DaprdFlags {
     fn augment_args(command: Command) -> Command {
-        let command = command.args(FLAGS.map(|(flag, takes, _)| {
-            let arg = Arg::new(flag).long(flag).hide(true).action(ArgAction::Append);
-            match takes {
-                // Dapr's CLI always passes `--app-max-concurrency -1`.
-                Value => arg.allow_hyphen_values(true),
-                Truth => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
-            }
-        }));
+        let flag = |flag| Arg::new(flag).long(flag).hide(true).action(ArgAction::Append);
+        // Dapr's CLI always passes `--app-max-concurrency -1`.
+        let with_value = |name| flag(name).allow_hyphen_values(true);
+        let boolean = |name| {
+            flag(name).num_args(0..=1).require_equals(true).default_missing_value("true")
+        };
+        let command = command
+            .args(WITH_VALUE.split_whitespace().map(with_value))
+            .args(BOOLEANS.split_whitespace().map(boolean));
         command.arg(Arg::new(STRAY).num_args(0..).hide(true))
     }
 
@@ -127,13 +65,20 @@ impl Args for DaprdFlags {
 
 impl FromArgMatches for DaprdFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let given = FLAGS.iter().filter_map(|(flag, takes, why)| {
-            let value = matches.get_many::<String>(flag)?.next_back()?;
-            // Turning a feature off needs no warning.
-            let off = *takes == Truth && FALSE.contains(&value.as_str());
-            let why = why.of(value).filter(|_| !off)?;
-            Some(((*flag).to_owned(), why))
+        let last = |flag: &str| {
+            let values = matches.get_many::<String>(flag)?;
+            values.last().map(String::as_str)
+        };
+        let with_value = WITH_VALUE.split_whitespace().filter(|flag| {
+            // The sidecar reads component YAML in every mode.
+            last(flag).is_some_and(|value| (*flag, value) != ("mode", "standalone"))
         });
+        // Turning a feature off needs no warning.
+        let booleans = BOOLEANS
+            .split_whitespace()
+            .filter(|flag| last(flag).is_some_and(|value| !FALSE.contains(&value)));
+        let mut given: Vec<_> = with_value.chain(booleans).collect();
+        given.sort_unstable();
         let stray: Vec<_> = matches.get_many::<String>(STRAY).into_iter().flatten().collect();
         // Dapr's CLI replaces --scheduler-host-address by an empty argument for
         // runtimes without it, and leaves its value. Any other argument without a
@@ -146,7 +91,7 @@ impl FromArgMatches for DaprdFlags {
             return Err(command.error(ErrorKind::UnknownArgument, message));
         }
         let stray = stray.into_iter().filter(|word| !word.is_empty()).cloned().collect();
-        Ok(Self { given: given.collect(), stray })
+        Ok(Self { given, stray })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {

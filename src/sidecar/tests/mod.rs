@@ -65,7 +65,7 @@ fn call() -> LockCall {
         mode: Mode::Exclusive,
         max_hold: None,
         no_renewal: false,
-        label: None,
+        label: String::new(),
         arrived: Instant::now(),
         wait_end: None,
         deadline: None,

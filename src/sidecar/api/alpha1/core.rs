@@ -45,7 +45,7 @@ impl Alpha1 {
         let TryLockRequest { store_name, resource_id, lock_owner, .. } = request;
         let failed = Alpha1Error::TryLock;
         let (resource, lock_id) = self.named(&store_name, &resource_id, &lock_owner, failed)?;
-        let holder = self.identity.holder(None).map_err(|why| failed(why.to_string()))?;
+        let holder = self.identity.holder("").map_err(|why| failed(why.to_string()))?;
         let acquire = AcquireRequest {
             ttl: Some(Duration::from_secs(expiry_s)),
             lock_id: Some(lock_id),

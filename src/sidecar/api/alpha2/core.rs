@@ -3,7 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, InFlight, MaxHold, Resource};
-use leasehold_lock::{AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId};
+use leasehold_lock::{
+    AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId, read_margin,
+};
 use leasehold_net::answers::Delivery;
 use tokio::{
     sync::oneshot,
@@ -13,15 +15,10 @@ use tokio::{
 use super::inspection::PageTokens;
 use crate::{
     api::error::ApiError,
-    identity::{Identity, Label},
+    identity::Identity,
     name::ResourceName,
     stores::{NamedStore, Stores},
 };
-
-/// A Lock without a stream is answered a quarter of its time before the caller's deadline,
-/// within these limits: nobody reads an answer that arrives as the caller gives up.
-const ANSWER_MARGIN_MIN: Duration = Duration::from_millis(10);
-const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 
 /// The alpha2 API over the sidecar's stores.
 #[derive(Clone, Debug)]
@@ -52,8 +49,8 @@ pub struct LockCall {
     pub max_hold: Option<Duration>,
     /// The app renews by itself.
     pub no_renewal: bool,
-    /// What the app adds to the holder.
-    pub label: Option<Label>,
+    /// What the app adds to the holder; may be empty.
+    pub label: String,
     /// When the call arrived.
     pub arrived: Instant,
     /// When the wait ends; `None`: `deadline` alone limits it.
@@ -156,7 +153,7 @@ impl Locks {
             ttl: call.ttl,
             request_id: call.request_id.clone(),
             mode: call.mode,
-            holder: self.identity.holder(call.label.as_ref())?,
+            holder: self.identity.holder(&call.label)?,
             arrived: call.arrived,
             deadline: call.deadline,
             answer_by,
@@ -244,7 +241,7 @@ impl Locks {
 fn answer_times(call: &LockCall) -> Option<(Instant, Instant)> {
     let deadline = call.deadline?;
     let whole = deadline.saturating_duration_since(call.arrived);
-    let margin = (whole / 4).clamp(ANSWER_MARGIN_MIN, ANSWER_MARGIN_MAX);
+    let margin = read_margin(whole);
     let answer_by = (margin < whole).then(|| deadline - margin)?;
     Some((answer_by, if call.immediate { answer_by } else { deadline - margin / 4 }))
 }

@@ -4,9 +4,8 @@ use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _};
 use leasehold_held::MaxHold;
-use leasehold_net::wire::{deadline, duration};
+use leasehold_net::wire::{Arrival, duration, grant_id, token};
 use leasehold_proto::locks::{self as proto, lock_server_stream::LockServerStream as Line};
-use tokio::time::Instant;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{
@@ -32,10 +31,10 @@ impl proto::locks_server::Locks for Locks {
         let granted = &grant.granted;
         let mut response = Response::new(proto::LockResponse {
             lock_id: granted.lock_id.as_str().to_owned(),
-            fencing_token: wire::token(granted.token),
+            fencing_token: token(granted.token),
             ttl: Some(duration(granted.ttl)),
             waited: Some(duration(granted.waited)),
-            grant_id: wire::grant_id(granted.id),
+            grant_id: grant_id(granted.id),
         });
         response.extensions_mut().insert(grant.deliver());
         Ok(response)
@@ -96,11 +95,10 @@ impl proto::locks_server::Locks for Locks {
     }
 }
 
-/// Reads a request that arrives now.
+/// Reads a request.
 fn lock_call(request: Request<proto::LockRequest>) -> Result<LockCall, ApiError> {
-    let arrived = Instant::now();
-    let deadline = deadline(request.metadata(), arrived);
-    Ok(wire::lock_call(request.into_inner(), arrived, deadline)?)
+    let Arrival { at, deadline } = Arrival::of_call(&request);
+    Ok(wire::lock_call(request.into_inner(), at, deadline)?)
 }
 
 fn line(event: &Event) -> Line {
@@ -108,10 +106,10 @@ fn line(event: &Event) -> Line {
         Event::Ping => Line::Ping(proto::LockPing {}),
         Event::Acquired(granted) => Line::LockAcquired(proto::LockAcquired {
             lock_id: granted.lock_id.as_str().to_owned(),
-            fencing_token: wire::token(granted.token),
+            fencing_token: token(granted.token),
             ttl: Some(duration(granted.ttl)),
             waited: Some(duration(granted.waited)),
-            grant_id: wire::grant_id(granted.id),
+            grant_id: grant_id(granted.id),
         }),
     }
 }

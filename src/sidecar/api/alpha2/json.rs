@@ -5,11 +5,10 @@ use std::{collections::HashMap, time::Duration};
 
 use go_duration::GoDuration;
 use leasehold_lock::{Granted, Violation, properties::nearest};
+use leasehold_net::wire::{grant_id, token};
 use leasehold_proto::locks::LockMode;
 use prost_types::Duration as WireDuration;
 use serde_json::{Map, Value, json};
-
-use super::wire;
 
 /// An unknown field with a longer name is not quoted in the error.
 const NAME_BYTES_MAX: usize = 64;
@@ -185,8 +184,8 @@ fn text(value: Value) -> Option<String> {
 pub(super) fn of_grant(granted: &Granted) -> Value {
     json!({
         "lockID": granted.lock_id.as_str(),
-        "grantID": wire::grant_id(granted.id),
-        "fencingToken": wire::token(granted.token),
+        "grantID": grant_id(granted.id),
+        "fencingToken": token(granted.token),
         "ttl": go_duration(granted.ttl),
         "waited": go_duration(granted.waited),
     })

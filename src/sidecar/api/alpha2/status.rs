@@ -36,6 +36,7 @@ impl From<ApiError> for ErrorDescription {
             }
             ApiError::NotHeldHere => (Code::FailedPrecondition, "NOT_HELD_HERE"),
             ApiError::Lost(_) => (Code::Aborted, "LOCK_LOST"),
+            ApiError::ForbiddenOrigin(_) => (Code::PermissionDenied, "FORBIDDEN_ORIGIN"),
         };
         let description = Self::new(code, reason, error.to_string());
         match error {
@@ -95,6 +96,7 @@ fn http_status(code: Code) -> StatusCode {
     match code {
         Code::Aborted => StatusCode::CONFLICT,
         Code::NotFound => StatusCode::NOT_FOUND,
+        Code::PermissionDenied => StatusCode::FORBIDDEN,
         Code::InvalidArgument | Code::FailedPrecondition => StatusCode::BAD_REQUEST,
         Code::Unimplemented => StatusCode::NOT_IMPLEMENTED,
         Code::DeadlineExceeded => StatusCode::REQUEST_TIMEOUT,

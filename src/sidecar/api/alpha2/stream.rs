@@ -4,18 +4,18 @@
 //! through a queue of length one. So the grant is held even if the client does not read,
 //! and a client that does not read for long is cut off.
 
-use std::{
-    pin::Pin,
-    sync::{Arc, OnceLock},
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{future::ready, task::Poll, time::Duration};
 
-use futures_util::{FutureExt as _, Stream, future::BoxFuture};
+use futures_util::{
+    FutureExt as _, StreamExt as _,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use leasehold_held::{Engine, HoldEnd, MaxHold};
 use leasehold_lock::{Granted, LockError};
 use tokio::{
     sync::mpsc,
+    task::JoinHandle,
     time::{MissedTickBehavior, interval, timeout},
 };
 
@@ -38,16 +38,9 @@ pub(super) enum Event {
 
 type Acquiring = BoxFuture<'static, Result<UndeliveredGrant, ApiError>>;
 
-/// The error with which a stream ended, if any.
-type End = Arc<OnceLock<Option<ApiError>>>;
-
 /// The events of a lock, followed by the error with which it ended, if it was not
 /// unlocked. Dropping the stream releases the lock.
-pub(super) struct Events {
-    queue: mpsc::Receiver<Event>,
-    end: End,
-    done: bool,
-}
+pub(super) type Events = BoxStream<'static, Result<Event, ApiError>>;
 
 /// Begins to acquire. An immediate error is returned instead of a stream, so a try is
 /// awaited.
@@ -63,21 +56,25 @@ pub(super) async fn open(
     };
     if immediate {
         let grant = acquiring.await?;
-        acquiring = std::future::ready(Ok(grant)).boxed();
+        acquiring = ready(Ok(grant)).boxed();
     } else if let Poll::Ready(known) = futures_util::poll!(&mut acquiring) {
-        acquiring = std::future::ready(Ok(known?)).boxed();
+        acquiring = ready(Ok(known?)).boxed();
     }
-    let (events, queue) = mpsc::channel(1);
-    let end = End::default();
-    tokio::spawn(run(locks.engine().clone(), acquiring, events, Arc::clone(&end)));
-    Ok(Events { queue, end, done: false })
+    let (sender, queue) = mpsc::channel(1);
+    let engine = locks.engine().clone();
+    let session = tokio::spawn(async move { session(&engine, acquiring, &sender).await });
+    Ok(events(queue, session))
 }
 
-async fn run(engine: Engine, acquiring: Acquiring, events: mpsc::Sender<Event>, end: End) {
-    let ended = session(&engine, acquiring, &events).await;
-    // Set before the queue closes: whoever finds the queue closed reads it.
-    let _ = end.set(ended.err());
-    drop(events);
+fn events(
+    mut queue: mpsc::Receiver<Event>,
+    session: JoinHandle<Result<(), ApiError>>,
+) -> Events {
+    let events = stream::poll_fn(move |context| queue.poll_recv(context)).map(Ok);
+    // A missing end is a bug, never a success (trap 17).
+    let end = session.map(|ended| ended.unwrap_or(Err(LockError::Internal.into())).err());
+    let end = end.into_stream().filter_map(|end| ready(end.map(Err)));
+    events.chain(end).boxed()
 }
 
 /// Holds the lock until it or the stream ends. Dropping the guard releases it.
@@ -144,28 +141,8 @@ async fn deliver(events: &mpsc::Sender<Event>, event: Event) -> Result<bool, Api
     }
 }
 
-impl Stream for Events {
-    type Item = Result<Event, ApiError>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.done {
-            return Poll::Ready(None);
-        }
-        let Poll::Ready(event) = self.queue.poll_recv(cx) else { return Poll::Pending };
-        if let Some(event) = event {
-            return Poll::Ready(Some(Ok(event)));
-        }
-        self.done = true;
-        // A missing end is a bug, never a success (trap 17).
-        let end = self.end.get().cloned().unwrap_or(Some(LockError::Internal.into()));
-        Poll::Ready(end.map(Err))
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use futures_util::StreamExt as _;
-
     use super::*;
 
     /// An end without a recorded reason is no success.
@@ -173,10 +150,14 @@ mod tests {
     #[tokio::test]
     async fn an_end_without_a_reason_is_an_error() {
         let (sender, queue) = mpsc::channel(1);
-        let mut events = Events { queue, end: End::default(), done: false };
-        sender.send(Event::Ping).await.unwrap();
-        drop(sender);
+        let session = tokio::spawn(async move {
+            sender.send(Event::Ping).await.unwrap();
+            std::future::pending().await
+        });
+        let abort = session.abort_handle();
+        let mut events = events(queue, session);
         assert!(matches!(events.next().await, Some(Ok(Event::Ping))));
+        abort.abort();
         assert_eq!(events.next().await.unwrap().unwrap_err(), LockError::Internal.into());
         assert!(events.next().await.is_none());
     }
@@ -194,10 +175,8 @@ mod tests {
     #[tokio::test]
     async fn an_end_that_is_well_is_silent() {
         let (sender, queue) = mpsc::channel(1);
-        let end = End::default();
-        let mut events = Events { queue, end: Arc::clone(&end), done: false };
-        end.set(None).unwrap();
         drop(sender);
+        let mut events = events(queue, tokio::spawn(async { Ok(()) }));
         assert!(events.next().await.is_none());
     }
 }

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use leasehold_held::Change;
-use leasehold_lock::{FencingToken, GrantId, Mode, RequestId, ResourceId, Violation};
-use leasehold_net::wire::positive;
+use leasehold_lock::{RequestId, ResourceId, Violation};
+use leasehold_net::wire::{mode, positive};
 use leasehold_proto::locks as proto;
 use prost_types::Duration as WireDuration;
 use tokio::time::Instant;
 
 use super::LockCall;
 use crate::{
-    identity::Label,
+    identity::check_label,
     name::{Namespace, ResourceName},
 };
 
@@ -21,6 +21,7 @@ pub(super) fn lock_call(
     arrived: Instant,
     deadline: Option<Instant>,
 ) -> Result<LockCall, Violation> {
+    check_label(&request.label)?;
     let wait = wait(request.wait)?;
     let immediate = request.immediate || wait.is_some_and(|wait| wait.is_zero());
     let wait = wait.filter(|_| !immediate);
@@ -33,7 +34,7 @@ pub(super) fn lock_call(
         immediate,
         request_id: RequestId::new(&request.request_id)?,
         no_renewal: request.no_renewal,
-        label: Label::new(&request.label)?,
+        label: request.label,
         arrived,
         wait_end: wait.and_then(|wait| arrived.checked_add(wait)),
         deadline,
@@ -80,27 +81,6 @@ fn wait(wish: Option<WireDuration>) -> Result<Option<Duration>, Violation> {
     }
     let wait = positive("wait", Some(wish))?;
     wait.map(Some).ok_or_else(|| Violation::new("wait", "is negative; use 0s or more"))
-}
-
-/// Writes the public name of a grant; empty if the store's grants have none.
-pub(super) fn grant_id(id: Option<GrantId>) -> String {
-    id.map(|id| id.to_string()).unwrap_or_default()
-}
-
-/// A token on the wire, where 0 means none.
-pub(super) fn token(token: Option<FencingToken>) -> i64 {
-    token.map_or(0, FencingToken::as_i64)
-}
-
-fn mode(mode: i32) -> Result<Mode, Violation> {
-    match proto::LockMode::try_from(mode) {
-        Ok(proto::LockMode::Exclusive) => Ok(Mode::Exclusive),
-        Ok(proto::LockMode::Shared) => Ok(Mode::Shared),
-        Err(_) => Err(Violation::new(
-            "mode",
-            format!("is {mode}; use LOCK_MODE_EXCLUSIVE (0) or LOCK_MODE_SHARED (1)"),
-        )),
-    }
 }
 
 #[cfg(test)]
