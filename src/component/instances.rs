@@ -288,12 +288,6 @@ impl Slot {
     }
 }
 
-impl std::fmt::Debug for Instances {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_set().entries(self.slots().by_name.keys()).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use leasehold_lock::{Clock, Context, Settings};

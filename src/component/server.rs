@@ -36,7 +36,6 @@ pub enum ServeError {
 }
 
 /// A backend that is being served.
-#[derive(Debug)]
 pub struct Component {
     instances: Arc<Instances>,
     health: HealthReporter,

@@ -242,16 +242,16 @@ fn request_id(store: &Store, lock_id: &LockId) -> Option<RequestId> {
 
 async fn renew(store: &Store, pair: Pair, ttl: Duration) -> Result<Outcome, LockError> {
     let Pair { key: resource, value: lock_id } = pair;
-    match store.renew(RenewRequest { resource, lock_id, ttl: Some(ttl) }).await {
-        Ok(_) => Ok(Outcome::Done),
-        Err(LockError::NotFound { held }) => Ok(not_found(held)),
-        Err(error) => Err(error),
-    }
+    outcome(store.renew(RenewRequest { resource, lock_id, ttl: Some(ttl) }).await)
 }
 
 async fn release(store: &Store, pair: Pair) -> Result<Outcome, LockError> {
-    match store.unlock(UnlockRequest::owner(pair.key, pair.value)).await {
-        Ok(()) => Ok(Outcome::Done),
+    outcome(store.unlock(UnlockRequest::owner(pair.key, pair.value)).await)
+}
+
+fn outcome<T>(result: Result<T, LockError>) -> Result<Outcome, LockError> {
+    match result {
+        Ok(_) => Ok(Outcome::Done),
         Err(LockError::NotFound { held }) => Ok(not_found(held)),
         Err(error) => Err(error),
     }

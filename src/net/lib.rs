@@ -22,7 +22,7 @@
 pub mod accepted;
 pub mod acceptor;
 pub mod answers;
-pub mod completed;
+mod completed;
 pub mod config;
 pub mod delivery;
 mod exchange;

@@ -61,12 +61,6 @@ struct Shared<R> {
     builder: auto::Builder<TokioExecutor>,
 }
 
-impl<R> std::fmt::Debug for Server<R> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
-    }
-}
-
 impl<R: Respond> Server<R> {
     /// Serves no connection yet.
     pub fn new(responder: R, config: Config) -> Self {

@@ -55,63 +55,16 @@ impl FromStr for SocketMode {
     }
 }
 
-/// Why a socket could not be opened.
+/// Why a socket could not be opened; names the file, and the flag to change.
 #[derive(Debug, thiserror::Error)]
-pub enum SocketError {
-    /// A live server listens there.
-    #[error("{path} is in use by a live server; stop that one, or choose another {flag}")]
-    InUse {
-        /// The socket.
-        path: PathBuf,
-        /// The flag that names its folder.
-        flag: &'static str,
-    },
-    /// A file that is no socket is in the way.
-    #[error("{path} is not a socket; move it away, or choose another {flag}")]
-    NotASocket {
-        /// The file.
-        path: PathBuf,
-        /// The flag that names its folder.
-        flag: &'static str,
-    },
-    /// The path does not fit a socket address.
-    #[error(
-        "{path} has {bytes} bytes; at most {PATH_BYTES_MAX} fit a socket's path: choose a shorter {flag}"
-    )]
-    TooLong {
-        /// The socket.
-        path: PathBuf,
-        /// The path's length.
-        bytes: usize,
-        /// The flag that names its folder.
-        flag: &'static str,
-    },
-    /// Another process holds the folder's lock.
-    #[error(
-        "another process has been starting in {folder} for {FOLDER_WITHIN:?}; stop it first"
-    )]
-    FolderBusy {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// Its folder does not exist and cannot be created.
-    #[error("cannot make the folder {folder} for the socket: {error}; choose another {flag}")]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// The file system's error.
-        error: io::Error,
-        /// The flag that names it.
-        flag: &'static str,
-    },
+#[error("{0}")]
+pub struct SocketError(String);
+
+impl SocketError {
     /// The file system refused.
-    #[error("{path}: {error}")]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The file system's error.
-        error: io::Error,
-    },
+    fn io(path: &Path, error: &io::Error) -> Self {
+        Self(format!("{}: {error}", path.display()))
+    }
 }
 
 /// A listening socket; its file is removed when this is dropped.
@@ -145,27 +98,29 @@ impl Socket {
         mode: Option<SocketMode>,
         flag: &'static str,
     ) -> Result<Self, SocketError> {
-        let at = |path: &Path| {
-            let path = path.to_owned();
-            move |error| SocketError::Io { path, error }
-        };
-        let bytes = path.as_os_str().len();
+        let at = |error: io::Error| SocketError::io(path, &error);
+        let (shown, bytes) = (path.display(), path.as_os_str().len());
         if bytes > PATH_BYTES_MAX {
-            return Err(SocketError::TooLong { path: path.to_owned(), bytes, flag });
+            return Err(SocketError(format!(
+                "{shown} has {bytes} bytes; at most {PATH_BYTES_MAX} fit a socket's path: choose a \
+                 shorter {flag}"
+            )));
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
         fs::create_dir_all(folder).map_err(|error| {
-            let folder = folder.to_owned();
-            SocketError::Folder { folder, error, flag }
+            SocketError(format!(
+                "cannot make the folder {} for the socket: {error}; choose another {flag}",
+                folder.display()
+            ))
         })?;
         let _alone = lock_folder(folder).await?;
         must_be_free(path, flag).await?;
-        let listener = UnixListener::bind(path).map_err(at(path))?;
-        let identity = identity(path).map_err(at(path))?;
+        let listener = UnixListener::bind(path).map_err(at)?;
+        let identity = identity(path).map_err(at)?;
         let socket = Self { file: SocketFile { path: path.to_owned(), identity }, listener };
         if let Some(mode) = mode {
-            fs::set_permissions(path, Permissions::from_mode(mode.0)).map_err(at(path))?;
+            fs::set_permissions(path, Permissions::from_mode(mode.0)).map_err(at)?;
         }
         Ok(socket)
     }
@@ -197,7 +152,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
 
 /// Locks the folder until the file is dropped.
 async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
-    let io = |error| SocketError::Io { path: folder.to_owned(), error };
+    let io = |error: io::Error| SocketError::io(folder, &error);
     let handle = File::open(folder).map_err(io)?;
     let give_up = Instant::now() + FOLDER_WITHIN;
     loop {
@@ -205,7 +160,10 @@ async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
             Ok(()) => return Ok(handle),
             Err(TryLockError::Error(error)) => return Err(io(error)),
             Err(TryLockError::WouldBlock) if Instant::now() >= give_up => {
-                return Err(SocketError::FolderBusy { folder: folder.to_owned() });
+                return Err(SocketError(format!(
+                    "another process has been starting in {} for {FOLDER_WITHIN:?}; stop it first",
+                    folder.display()
+                )));
             }
             Err(TryLockError::WouldBlock) => sleep(FOLDER_LOOK).await,
         }
@@ -215,14 +173,17 @@ async fn lock_folder(folder: &Path) -> Result<File, SocketError> {
 /// Makes sure that nothing exists at `path`. A stale socket is removed; a live one, or a file
 /// that is no socket, is an error.
 async fn must_be_free(path: &Path, flag: &'static str) -> Result<(), SocketError> {
-    let io = |error| SocketError::Io { path: path.to_owned(), error };
+    let io = |error: io::Error| SocketError::io(path, &error);
     let file = match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(io(error)),
         Ok(file) => file,
     };
     if !file.file_type().is_socket() {
-        return Err(SocketError::NotASocket { path: path.to_owned(), flag });
+        return Err(SocketError(format!(
+            "{} is not a socket; move it away, or choose another {flag}",
+            path.display()
+        )));
     }
     match timeout(CONNECT_WITHIN, UnixStream::connect(path)).await {
         Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
@@ -231,7 +192,10 @@ async fn must_be_free(path: &Path, flag: &'static str) -> Result<(), SocketError
         Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => Err(io(error)),
         // Connected, or too busy to accept: a live server either way.
-        _ => Err(SocketError::InUse { path: path.to_owned(), flag }),
+        _ => Err(SocketError(format!(
+            "{} is in use by a live server; stop that one, or choose another {flag}",
+            path.display()
+        ))),
     }
 }
 
@@ -252,6 +216,10 @@ mod tests {
         Socket::open(path, Some(SocketMode::default()), "--socket-folder").await
     }
 
+    async fn refused(path: &Path) -> String {
+        open(path).await.unwrap_err().to_string()
+    }
+
     #[tokio::test]
     async fn a_stale_socket_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
@@ -266,7 +234,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
         let _live = BlockingListener::bind(&path).unwrap();
-        assert!(matches!(open(&path).await, Err(SocketError::InUse { .. })));
+        assert!(refused(&path).await.contains("in use by a live server"));
         assert!(BlockingStream::connect(&path).is_ok());
     }
 
@@ -275,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
         let _first = open(&path).await.unwrap();
-        assert!(matches!(open(&path).await, Err(SocketError::InUse { .. })));
+        assert!(refused(&path).await.contains("in use by a live server"));
     }
 
     #[tokio::test]
@@ -283,7 +251,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("memory.sock");
         fs::write(&path, "precious").unwrap();
-        assert!(matches!(open(&path).await, Err(SocketError::NotASocket { .. })));
+        assert!(refused(&path).await.contains("is not a socket"));
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
     }
 

@@ -5,7 +5,7 @@
 //! `||a/b//k`. A plain key never contains `||`, because daprd refuses that, so no two names
 //! have the same encoding (trap 29).
 
-use std::{borrow::Cow, str::FromStr};
+use std::str::FromStr;
 
 use leasehold_lock::{ResourceId, Violation, check_text};
 use leasehold_net::inspection::Named;
@@ -19,8 +19,6 @@ const SEGMENT_BYTES_MAX: usize = 128;
 const BEGIN: &str = "||";
 const BETWEEN_SEGMENTS: char = '/';
 const BEFORE_KEY: &str = "//";
-/// What is percent-encoded in segments and keys.
-const ENCODED: [(char, &str); 3] = [('%', "%25"), ('/', "%2F"), ('|', "%7C")];
 
 /// Up to 16 segments, the outermost first; without segments, no namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -117,7 +115,7 @@ impl ResourceName {
             return Self::new(&Namespace::default(), encoded.clone()).ok();
         };
         let (segments, key) = rest.split_once(BEFORE_KEY)?;
-        let segments = segments.split(BETWEEN_SEGMENTS).map(|segment| decode(segment).into());
+        let segments = segments.split(BETWEEN_SEGMENTS).map(decode);
         let namespace = Namespace::new(segments.collect()).ok()?;
         let name = Self::new(&namespace, ResourceId::new(&decode(key)).ok()?).ok()?;
         (name.encoded == *encoded).then_some(name)
@@ -182,21 +180,13 @@ pub(super) fn refuse_separator(field: &str, key: &str) -> Result<(), Violation> 
     Ok(())
 }
 
-fn encode(part: &str) -> Cow<'_, str> {
+fn encode(part: &str) -> String {
     // The percent sign first, because the other codes contain it.
-    ENCODED.iter().fold(part.into(), |part, (plain, code)| replace(part, *plain, code))
+    part.replace('%', "%25").replace('/', "%2F").replace('|', "%7C")
 }
 
-fn decode(part: &str) -> Cow<'_, str> {
-    let undo = |part: Cow<'_, str>, (plain, code): &(char, &str)| {
-        let mut buffer = [0; 4];
-        part.replace(code, plain.encode_utf8(&mut buffer)).into()
-    };
-    ENCODED.iter().rev().fold(part.into(), undo)
-}
-
-fn replace<'a>(part: Cow<'a, str>, plain: char, code: &str) -> Cow<'a, str> {
-    if part.contains(plain) { part.replace(plain, code).into() } else { part }
+fn decode(part: &str) -> String {
+    part.replace("%7C", "|").replace("%2F", "/").replace("%25", "%")
 }
 
 #[cfg(test)]

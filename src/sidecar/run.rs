@@ -68,7 +68,6 @@ impl Default for Hooks {
 }
 
 /// A running sidecar.
-#[derive(Debug)]
 pub struct Sidecar {
     stores: Stores,
     engine: Engine,

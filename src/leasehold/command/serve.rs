@@ -13,7 +13,6 @@ use super::{ServeOptions, StartError, StoreOption, instances};
 
 /// Components that are being served, with the tasks that initialise instances
 /// on their own.
-#[derive(Debug)]
 pub struct Serving {
     components: Vec<Component>,
     _initialising: Vec<AbortOnDropHandle<()>>,

@@ -24,7 +24,6 @@ use super::StartError;
 use crate::backend::KINDS;
 
 /// A sidecar that serves.
-#[derive(Debug)]
 pub struct Serving {
     sidecar: Sidecar,
     _following: AbortOnDropHandle<()>,

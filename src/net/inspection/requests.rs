@@ -41,18 +41,25 @@ pub(super) fn end_request(
 ) -> Result<EndRequest, Violation> {
     let limit = limit("limit", asked.limit)?;
     let holder_prefix = holder_prefix(asked.holder_prefix)?;
+    let bad = |field: &str, problem: &str| Err(Violation::new(field, problem));
     let of = match subject(asked.resource_id, asked.namespace, asked.scope)? {
-        None => return Err(none_given()),
+        None => return bad("resource_id", "is missing; give it, or a scope"),
+        Some(Subject::Resource(..)) if !holder_prefix.is_empty() => {
+            return bad("holder_prefix", "was given beside resource_id; give a scope");
+        }
         Some(Subject::Resource(id, namespace)) => {
-            must_have_no_holder_prefix(&holder_prefix)?;
             let grant_id = grant_id(&asked.grant_id)?;
             EndOf::Resource(names.resource(&id, namespace)?, grant_id)
         }
         Some(Subject::Scope(whole)) if is_whole(&whole) && !asked.all => {
-            return Err(all_is_missing());
+            let problem = "must be true for a scope without a namespace and without a prefix; add \
+                           all=true";
+            return bad("all", problem);
+        }
+        Some(Subject::Scope(_)) if !asked.grant_id.is_empty() => {
+            return bad("grant_id", "was given beside a scope; give its resource_id");
         }
         Some(Subject::Scope(wanted)) => {
-            must_have_no_grant_id(&asked.grant_id)?;
             EndOf::Scope { scope: names.scope(wanted)?, holder_prefix }
         }
     };
@@ -104,29 +111,4 @@ pub fn name_prefix(text: String) -> Result<String, Violation> {
 /// Reads the ID of a single grant; an empty one means all.
 pub fn grant_id(id: &str) -> Result<Option<GrantId>, Violation> {
     if id.is_empty() { Ok(None) } else { id.parse().map(Some) }
-}
-
-fn all_is_missing() -> Violation {
-    Violation::new(
-        "all",
-        "must be true for a scope without a namespace and without a prefix; add all=true",
-    )
-}
-
-fn none_given() -> Violation {
-    Violation::new("resource_id", "is missing; give it, or a scope")
-}
-
-fn must_have_no_grant_id(id: &str) -> Result<(), Violation> {
-    if id.is_empty() {
-        return Ok(());
-    }
-    Err(Violation::new("grant_id", "was given beside a scope; give its resource_id"))
-}
-
-fn must_have_no_holder_prefix(prefix: &str) -> Result<(), Violation> {
-    if prefix.is_empty() {
-        return Ok(());
-    }
-    Err(Violation::new("holder_prefix", "was given beside resource_id; give a scope"))
 }

@@ -133,19 +133,13 @@ async fn logged(request: Request, next: Next) -> Response {
 }
 
 fn own_routes(metadata: Metadata) -> Router {
-    let routes = |healthz: &str| [healthz.to_owned(), format!("{healthz}/")];
+    let as_json = async |State(metadata): State<Metadata>| Json(metadata.as_json());
     let mut router = Router::new();
-    for path in routes("/v1.0/healthz") {
-        router = router.route(&path, get(healthz));
-    }
-    for path in routes("/v1.0/healthz/outbound") {
-        router = router.route(&path, get(StatusCode::NO_CONTENT));
-    }
-    for path in routes("/v1.0/metadata") {
-        router = router.route(
-            &path,
-            get(async |State(metadata): State<Metadata>| Json(metadata.as_json())),
-        );
+    for slash in ["", "/"] {
+        router = router
+            .route(&format!("/v1.0/healthz{slash}"), get(healthz))
+            .route(&format!("/v1.0/healthz/outbound{slash}"), get(StatusCode::NO_CONTENT))
+            .route(&format!("/v1.0/metadata{slash}"), get(as_json));
     }
     router.route("/v1.0/metadata/{key}", put(set_attribute)).with_state(metadata)
 }
