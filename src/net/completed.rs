@@ -5,7 +5,7 @@ use tracing::Instrument as _;
 
 /// Runs the work to its end even if this future is dropped, which happens when the caller
 /// of a gRPC or HTTP call goes away. So what the work logs at its end is always logged.
-pub async fn completed<T, E>(
+pub(crate) async fn completed<T, E>(
     work: impl Future<Output = Result<T, E>> + Send + 'static,
 ) -> Result<T, E>
 where
