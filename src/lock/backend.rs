@@ -85,8 +85,8 @@ pub struct Attempt {
 /// [`Granted`](super::Granted).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// The grant's public name: on a replay, that of the first attempt. `None` only from a
-    /// backend without [`Feature::Inspection`].
+    /// The grant's public name, made from the ID of its attempt (`GrantId::from`): on a replay,
+    /// that of the first attempt. `None` only from a backend without [`Feature::Inspection`].
     pub id: Option<GrantId>,
     /// The grant's name: on a replay, that of the first attempt.
     pub lock_id: LockId,
@@ -133,7 +133,8 @@ pub enum BackendError {
     /// A try found the resource held, or others waiting for it.
     #[error("locked")]
     Locked {
-        /// The grant in its way, or one of them, if the refusal has read it anyway.
+        /// The grant in its way, or one of them, if the refusal has read it anyway. The suite
+        /// requires the holder's label.
         by: Option<GrantView>,
     },
     /// The lock ID (or, for a force, anybody) holds nothing there.
@@ -148,7 +149,7 @@ pub enum BackendError {
         /// The request's field: `lock_id` or `mode`.
         field: &'static str,
     },
-    /// A queue is full; says which.
+    /// A queue is full; says which: "the resource's limit is reached", or the store's.
     #[error("too many waiters: {0}")]
     TooManyWaiters(&'static str),
     /// A try for a shared grant found as many of them as a resource may have
@@ -244,6 +245,8 @@ impl BackendError {
 /// - Expiry: a grant ends by itself when its TTL is over, though its process has died. A
 ///   backend without a clock of its own counts a grant that it finds after a restart from
 ///   when it was found: it may end later, never earlier.
+/// - A resource that is free, and that nobody waits for, leaves no record of its own
+///   (traps 20 and 28).
 /// - Several stores on the same data. A process may open several at once: instances with
 ///   equal properties, and the store that an Init replaced, until its calls have ended. The
 ///   promises hold across them, and across processes if a second one can open the data.

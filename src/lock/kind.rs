@@ -42,7 +42,8 @@ pub struct Context {
     /// The wall clock.
     pub clock: Clock,
     /// The backend of the store that this one replaces under its name, if there is one. A
-    /// backend that keeps its locks in its own memory takes them over from it.
+    /// backend that keeps its locks in its own memory takes them over from it, once it has cast
+    /// it to `dyn Any` and downcast that to its own type.
     pub before: Option<Arc<dyn Backend>>,
 }
 
