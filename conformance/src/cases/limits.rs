@@ -4,8 +4,9 @@ use anyhow::ensure;
 
 use super::invalid::{NAME_BYTES_MAX, RESOURCE_ID_BYTES_MAX};
 use crate::{
-    case::Cases,
+    case::{Cases, Demand},
     expect::{Expect as _, not_shorter},
+    feature::Feature,
     grant::Ask,
     world::{World, hold, secs},
 };
@@ -28,7 +29,8 @@ pub(crate) fn tests(cases: &mut Cases) {
         },
     );
     cases.core("a lock_id of 256 bytes is granted and unlocks", lock_id);
-    cases.core("a request_id of 256 bytes is granted", |world| async move {
+    let replay = Demand::Features(&[Feature::Replay]);
+    cases.add(replay, "a request_id of 256 bytes is granted", |world| async move {
         let ask = Ask::of(&world.resource()).request_id(&padded(NAME_BYTES_MAX, 'q'));
         hold(&world.store(), &ask).await.map(drop)
     });

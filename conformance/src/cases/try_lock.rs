@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use crate::{
     case::Cases,
     expect::Expect as _,
+    feature::Feature,
     grant::Ask,
     reason::Reason,
     waiter::WATCH,
@@ -67,7 +68,10 @@ async fn names_next_holder(world: World) -> anyhow::Result<()> {
 
 async fn keeps_secrets(world: World) -> anyhow::Result<()> {
     let (ask, request_id) = (Ask::of(&world.resource()), World::secret());
-    let grant = hold(&world.store(), &ask.clone().request_id(&request_id)).await?;
+    let first = ask.clone();
+    let first =
+        if world.declares(Feature::Replay) { first.request_id(&request_id) } else { first };
+    let grant = hold(&world.store(), &first).await?;
     let refusal = world.store().try_lock(&ask).await.refused(Reason::ResourceLocked)?;
     refusal.keeps_secret(&grant.lock_id)?;
     refusal.keeps_secret(&request_id)

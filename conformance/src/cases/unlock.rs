@@ -134,7 +134,9 @@ async fn late(world: World) -> anyhow::Result<()> {
 
 async fn keeps_secrets(world: World) -> anyhow::Result<()> {
     let (resource, request_id) = (world.resource(), World::secret());
-    let grant = hold(&world.store(), &Ask::of(&resource).request_id(&request_id)).await?;
+    let ask = Ask::of(&resource);
+    let ask = if world.declares(Feature::Replay) { ask.request_id(&request_id) } else { ask };
+    let grant = hold(&world.store(), &ask).await?;
     let unlocked = world.store().unlock(&resource, &World::secret()).await;
     let refusal = unlocked.refused(Reason::LockNotFound)?;
     refusal.keeps_secret(&grant.lock_id)?;
