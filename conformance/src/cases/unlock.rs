@@ -70,7 +70,8 @@ async fn free(world: World) -> anyhow::Result<()> {
 async fn outlives(world: World, same_lock_id: bool) -> anyhow::Result<()> {
     let (store, other, resource) = (world.store(), world.fresh(), world.resource());
     let ask = |ttl| Ask::of(&resource).ttl(ttl);
-    let first = hold(&store, &ask(ms(500))).await?;
+    // Long enough to unlock it in time on a busy machine.
+    let first = hold(&store, &ask(secs(2))).await?;
     store.release(&first).await.or_fail("Unlock by the holder")?;
     let lock_id = if same_lock_id { first.lock_id.clone() } else { World::secret() };
     let second = hold(&other, &ask(secs(60)).lock_id(&lock_id)).await?;
