@@ -194,7 +194,7 @@ fn constants() -> String {
     let mut lines = String::from(
         "local QUEUE, RESOURCE, RECORD, COUNTER, ASKED, READERS, ENDS, TOKENS, CALLED = \
          1, 2, 3, 4, 5, 6, 7, 8, 9\n\
-         local FREE, HANDED, MORE, WIDER = 0, 1, 2, 3\n",
+         local FREE, HANDED, MORE, WIDER, GRANTED = 0, 1, 2, 3, 4\n",
     );
     for (name, value) in [
         ("PROVISIONAL_MS", TIMES.provisional.as_millis()),

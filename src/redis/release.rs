@@ -1,6 +1,6 @@
 //! The end of grants: releases, forced unlocks and clean-ups.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use ::redis::Cmd;
 use leasehold_lock::{
@@ -14,7 +14,7 @@ use super::{
     library::Verb,
     reply::Reply,
     times::TIMES,
-    waiters::Stray,
+    waiters::{StraightGrant, Stray},
 };
 
 impl Core {
@@ -74,7 +74,7 @@ impl Core {
     /// repeated at any time. A repeated call ends nothing that only its own answer names, so an
     /// unlock by a process that does not know the grant may leave it to its TTL.
     pub(super) async fn release_owned(
-        &self,
+        self: &Arc<Self>,
         release: &Release,
         lock_id: &LockId,
         until: Instant,
@@ -101,7 +101,7 @@ impl Core {
 
     /// Ends the grant with a lock ID that has this token.
     pub(super) async fn release_token(
-        &self,
+        self: &Arc<Self>,
         resource: &ResourceId,
         lock_id: &LockId,
         token: FencingToken,
@@ -114,7 +114,7 @@ impl Core {
 
     /// Ends the grants of a resource, whatever their lock IDs: those that it first finds there.
     pub(super) async fn force(
-        &self,
+        self: &Arc<Self>,
         release: &Release,
         until: Instant,
     ) -> Result<(), BackendError> {
@@ -151,7 +151,7 @@ impl Core {
 
     /// Ends the grant with a public ID, whoever holds it.
     pub(super) async fn end(
-        &self,
+        self: &Arc<Self>,
         resource: &ResourceId,
         id: GrantId,
         until: Instant,
@@ -162,7 +162,7 @@ impl Core {
 
     /// Ends the grant with a lock ID if this attempt was the last that got it.
     pub(super) async fn end_claim(
-        &self,
+        self: &Arc<Self>,
         resource: &ResourceId,
         lock_id: &LockId,
         attempt: AttemptId,
@@ -174,7 +174,7 @@ impl Core {
     }
 
     async fn end_one(
-        &self,
+        self: &Arc<Self>,
         resource: &ResourceId,
         ending: Ending<'_>,
         until: Instant,
@@ -186,13 +186,40 @@ impl Core {
     /// Sends a release until it has ended all that it names. Returns also whether an earlier
     /// sending may have been executed.
     async fn send(
-        &self,
+        self: &Arc<Self>,
         resource: &ResourceId,
         ending: Ending<'_>,
         until: Instant,
     ) -> Result<(bool, Reply), BackendError> {
+        if self.waiters.waiting(resource) == 0 {
+            return self.send_all(resource, ending, false, until).await;
+        }
+        // The answer may have the grant of a waiter, so it is read though the caller goes away.
+        let core = Arc::clone(self);
+        let resource = resource.clone();
+        let [lock_id, aim, attempt] =
+            [ending.lock_id, ending.aim, ending.attempt].map(str::to_owned);
+        let sent = tokio::spawn(async move {
+            let ending = Ending { lock_id: &lock_id, aim: &aim, attempt: &attempt };
+            core.send_all(&resource, ending, true, until).await
+        });
+        sent.await.unwrap_or_else(|_| {
+            Err(BackendError::Unknown("the release ended without an answer".into()))
+        })
+    }
+
+    async fn send_all(
+        &self,
+        resource: &ResourceId,
+        ending: Ending<'_>,
+        is_straight: bool,
+        until: Instant,
+    ) -> Result<(bool, Reply), BackendError> {
         let arguments = |request: &mut Cmd, _| {
             request.arg(ending.lock_id).arg(ending.aim).arg(ending.attempt).arg(self.caller());
+            if is_straight {
+                request.arg(1);
+            }
         };
         let mut has_ended = false;
         loop {
@@ -201,6 +228,11 @@ impl Core {
             self.handed_over(resource, reply.handed());
             match reply {
                 Reply::More { .. } => has_ended = true,
+                Reply::Passed { attempt, token } => {
+                    // An earlier sending made no grant: this one would have found nothing to end.
+                    self.waiters.grant(&attempt, StraightGrant { token, since: answer.since });
+                    return Ok((answer.again, Reply::Done { handed: 0 }));
+                }
                 // The part that was ended was the last.
                 Reply::Not { .. } if has_ended => {
                     return Ok((answer.again, Reply::Done { handed: 0 }));

@@ -34,6 +34,8 @@ pub(crate) enum Reply {
     /// Done. After a release: 0 if nobody was called, 1 if the resource was handed over, 2 if
     /// there are more dead waiters to drop.
     Done { handed: i64 },
+    /// A release ended the grant, and a waiter of this process has the next.
+    Passed { attempt: String, token: FencingToken },
     /// The TTL has started again. `None` for a lock that was made without leasehold.
     Renewed { id: Option<GrantId> },
     /// A part of the shared grants was ended, and the release must be sent again.
@@ -132,7 +134,13 @@ impl Reply {
             },
             "full" => Self::Full,
             "gone" => Self::Gone,
-            "ok" => Self::Done { handed: number(second)? },
+            "ok" => match (parts.next(), parts.next()) {
+                (Some(attempt), Some(Value::BulkString(token))) => Self::Passed {
+                    attempt: from_redis_value(attempt).ok()?,
+                    token: read_token(&token)?,
+                },
+                _ => Self::Done { handed: number(second)? },
+            },
             "renewed" => {
                 let id: Option<String> = second.map(from_redis_value).transpose().ok()?;
                 Self::Renewed { id: id.map(|id| id.parse()).transpose().ok()? }

@@ -48,10 +48,13 @@ pub(crate) struct Seen {
     /// The attempts of this process to which the resource was handed over, with spaces between
     /// them.
     called: String,
+    /// The public ID of the grant. A waiter of this process may have it without knowing, if the
+    /// answer to the release that made it was lost.
+    grant: String,
 }
 
 impl Seen {
-    /// Reads the result of the function; the last part may be absent.
+    /// Reads the result of the function; the last parts may be absent.
     pub(crate) fn read(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let mut parts = parts.into_iter();
@@ -60,8 +63,11 @@ impl Seen {
             _ => None,
         };
         let (again_ms, handed, lost) = (number()?, number()? == 1, number()? == 1);
-        let called = parts.next().map(::redis::from_redis_value).transpose().ok()?;
-        Some(Self { again_ms, handed, lost, called: called.unwrap_or_default() })
+        let mut text = || match parts.next() {
+            None => Some(String::new()),
+            Some(value) => ::redis::from_redis_value(value).ok(),
+        };
+        Some(Self { again_ms, handed, lost, called: text()?, grant: text()? })
     }
 }
 
@@ -96,6 +102,7 @@ impl Core {
             for attempt in seen.called.split_whitespace() {
                 self.waiters.call(attempt, resource.as_str());
             }
+            self.waiters.check(&seen.grant);
             match u64::try_from(seen.again_ms) {
                 // A chunk of dead waiters was dropped, and there are more.
                 Ok(0) if seen.called.is_empty() && !seen.handed => {}

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use leasehold_lock::{Attempt, ResourceId};
+use leasehold_lock::{self as lock, Attempt, FencingToken, ResourceId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::Notify, time::Instant};
 use uuid::Uuid;
@@ -70,7 +70,17 @@ struct RegisteredWaiter {
     /// Whether its place is known to be in the queue.
     is_queued: AtomicBool,
     is_called: AtomicBool,
+    /// Its grant, if a release of this process has made it.
+    granted: Mutex<Option<StraightGrant>>,
     summons: Notify,
+}
+
+/// A grant that a release of this process made for a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StraightGrant {
+    pub(super) token: FencingToken,
+    /// When the release was sent.
+    pub(super) since: lock::Instant,
 }
 
 /// A registered waiter, until this is dropped.
@@ -86,6 +96,8 @@ pub(super) struct WaiterHandle {
 pub(super) enum Summons {
     /// The resource was handed over to it.
     Confirm,
+    /// It has a grant.
+    Granted(StraightGrant),
     /// Its place may be lost.
     EnterAgain,
 }
@@ -136,6 +148,7 @@ impl Waiters {
             place: entry::place(&self.process, attempt),
             is_queued: AtomicBool::new(false),
             is_called: AtomicBool::new(false),
+            granted: Mutex::default(),
             summons: Notify::new(),
         });
         inner.registered.insert(waiter.attempt.clone(), Arc::clone(&waiter));
@@ -178,6 +191,23 @@ impl Waiters {
             inner.strays.push_back(Stray { resource, attempt: attempt.to_owned() });
             drop(inner);
             self.strayed.notify_one();
+        }
+    }
+
+    /// Wakes the attempt with this name, if it waits here, because it may have a grant.
+    pub(super) fn check(&self, attempt: &str) {
+        if let Some(waiter) = self.inner().registered.get(attempt) {
+            waiter.is_called.store(true, Ordering::Relaxed);
+            waiter.summons.notify_one();
+        }
+    }
+
+    /// Gives an attempt its grant. If it does not wait here any more, its end undoes the grant: that
+    /// was sent after the release, or it will be.
+    pub(super) fn grant(&self, attempt: &str, granted: StraightGrant) {
+        if let Some(waiter) = self.inner().registered.get(attempt) {
+            *waiter.granted.lock() = Some(granted);
+            waiter.summons.notify_one();
         }
     }
 
@@ -344,6 +374,9 @@ impl WaiterHandle {
     /// Returns when this waiter must act.
     pub(super) async fn summoned(&self) -> Summons {
         self.waiter.summons.notified().await;
+        if let Some(granted) = self.waiter.granted.lock().take() {
+            return Summons::Granted(granted);
+        }
         if self.waiter.is_called.swap(false, Ordering::Relaxed) {
             Summons::Confirm
         } else {

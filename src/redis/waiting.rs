@@ -6,7 +6,7 @@ use std::{
 };
 
 use ::redis::Cmd;
-use leasehold_lock::{Attempt, BackendError, Grant, Mode, WaiterSlot};
+use leasehold_lock::{self as lock, Attempt, BackendError, Grant, Mode, WaiterSlot};
 use tokio::{
     sync::SemaphorePermit,
     time::{Instant, sleep},
@@ -18,7 +18,7 @@ use super::{
     library::Verb,
     link::Sessions,
     reply::Reply,
-    waiters::{Summons, WaiterHandle},
+    waiters::{StraightGrant, Summons, WaiterHandle},
 };
 
 /// How much longer than the operation timeout an outage may last without ending a wait.
@@ -62,6 +62,10 @@ impl Core {
                     Ok(None) => self.enter_again(attempt, &waiter).await,
                     Err(error) => Err(error),
                 },
+                Summons::Granted(StraightGrant { token, since }) => {
+                    let made = Reply::Made { token, lock_id: None, handed: 0 };
+                    self.granted_in_turn(attempt, made, since).map(Entered::Granted)
+                }
                 Summons::EnterAgain => self.enter_again(attempt, &waiter).await,
             };
             match ended {
@@ -170,18 +174,26 @@ impl Core {
         let answer = self.acquire(Verb::Confirm, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Gone => Ok(None),
-            other => {
-                let handed = other.handed();
-                let grant = self.conclude(attempt, other, answer.since)?;
-                if handed == 0 {
-                    self.waiters.confirmed(&attempt.resource);
-                }
-                if self.waiters.waiting(&attempt.resource) > 1 {
-                    self.waiters.plan(&attempt.resource, grant.ttl);
-                }
-                Ok(Some(grant))
-            }
+            other => self.granted_in_turn(attempt, other, answer.since).map(Some),
         }
+    }
+
+    /// Concludes a wait, and plans a look for those who wait behind it.
+    fn granted_in_turn(
+        &self,
+        attempt: &Attempt,
+        reply: Reply,
+        since: lock::Instant,
+    ) -> Result<Grant, BackendError> {
+        let handed = reply.handed();
+        let grant = self.conclude(attempt, reply, since)?;
+        if handed == 0 {
+            self.waiters.confirmed(&attempt.resource);
+        }
+        if self.waiters.waiting(&attempt.resource) > 1 {
+            self.waiters.plan(&attempt.resource, grant.ttl);
+        }
+        Ok(grant)
     }
 
     /// Ends a wait with an error. If an outage ended it, its place is removed when Redis is

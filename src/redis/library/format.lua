@@ -4,7 +4,8 @@
 --   terms     what an attempt asks for        place     a waiter: its process, attempt and terms
 --   hand-over, called                         a place has its turn, and has to confirm that
 --   lapse     the end of a hand-over that was not confirmed
---   handed    what a hand-over came to: FREE, HANDED, MORE dead waiters to drop, WIDER keys needed
+--   handed    what a hand-over came to: FREE, HANDED, MORE dead waiters to drop, WIDER keys needed,
+--             or GRANTED straight, without a confirmation
 --   look      a waiting process asks how things are, and serves whoever is next
 --   doubt, question                           whether those who wait are alive: see question.lua
 --   mark      the value of a resource's key while it has shared grants, whose holders are readers

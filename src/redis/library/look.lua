@@ -4,7 +4,8 @@
 -- waiter, or nothing, and the caller. It answers
 --
 --   in how many milliseconds to look again, whether others may depend on that, whether the place is
---   lost, and the attempts of this process to which the resource is handed over
+--   lost, the attempts of this process to which the resource is handed over, and the public ID of
+--   the grant, whose waiter may not know it yet: see queue.hand_over
 --
 -- or 'shared': see acquire.lua.
 local function look(keys, args)
@@ -48,7 +49,7 @@ local function look(keys, args)
     is_open = true
     again_ms = again_ms < 0 and answer_ms or math.min(again_ms, answer_ms)
   end
-  return { again_ms, is_open and 1 or 0, lost }
+  return { again_ms, is_open and 1 or 0, lost, '', holder and not called and holder.id or '' }
 end
 
 -- Drops places of dead processes from a full queue, and asks the others. Arguments: the ticket after

@@ -40,10 +40,23 @@ function queue.notify(keys, process, attempt, how)
   return heard > 0
 end
 
+-- Makes the grant of a place. Returns its token, or nil if it cannot be made.
+local function make_grant(keys, place)
+  local waiter = format.place(place)
+  if not waiter or waiter.is_newer then return nil end
+  local is_made, token = pcall(
+    grants.make, keys, waiter.lock_id, waiter.ttl_ms, waiter.id, waiter.id, waiter.terms)
+  return is_made and token or nil
+end
+
 -- Hands the resource over to the first waiter whose process listens. Returns FREE if nobody
 -- waits, HANDED, MORE if it found only dead waiters so far and must be called again, or WIDER if
--- the first waiter asks for a shared grant and the keys for those were not declared. If it does
--- not return HANDED, the resource's key is as it was.
+-- the first waiter asks for a shared grant and the keys for those were not declared. Otherwise the
+-- resource's key is as it was.
+--
+-- If the caller can grant straight (`how.is_straight`), and the first waiter is an exclusive one of
+-- its process, it returns GRANTED, and `how.granted` and `how.token` of the grant: that waiter need
+-- neither be notified nor confirm.
 function queue.hand_over(keys, how)
   local dead = {}
   for _ = 1, CHUNK do
@@ -55,6 +68,10 @@ function queue.hand_over(keys, how)
       redis.call('ZADD', keys[QUEUE], first[2], place)
       redis.call('PEXPIRE', keys[QUEUE], QUEUE_MS)
       return WIDER
+    end
+    if how.is_straight and process == how.process and mode == 'x' then
+      how.granted, how.token = attempt, make_grant(keys, place)
+      if how.token then return GRANTED end
     end
     if process and not dead[process] then
       if queue.notify(keys, process, attempt, how) then

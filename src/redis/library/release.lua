@@ -1,6 +1,7 @@
 -- The verbs that prolong and end grants. Releases answer
 --
---   'ok', handed       the grant was ended
+--   'ok', handed       the grant was ended; if that is GRANTED, followed by the attempt of this
+--                      process that has the resource now, and its token
 --   'more', handed     some of the shared grants were ended, and the call must be repeated
 --   'other', target    nothing was ended; this is what has the lock ID
 --   'not', held        nothing was ended; 1 if somebody else holds the resource
@@ -60,13 +61,15 @@ local function objection(grant, lock_id, aim, attempt)
 end
 
 -- The answer after a grant was passed on.
-local function passed_on(handed)
+local function passed_on(handed, how)
   if handed == WIDER then return { 'shared' } end
+  if handed == GRANTED then return { 'ok', handed, how.granted, how.token } end
   return { 'ok', handed }
 end
 
 -- Ends a grant. Arguments: its lock ID, or nothing by force; the target, which is a public ID, `t`
--- and a token, or what `target` returned; the last attempt that got it; the caller.
+-- and a token, or what `target` returned; the last attempt that got it; the caller; 1 if it can
+-- grant straight: see queue.hand_over.
 local function release(keys, args)
   local lock_id, aim, attempt = args[1], args[2], args[3]
   local how = queue.how(args[4])
@@ -78,7 +81,8 @@ local function release(keys, args)
   if lock_id ~= '' and value ~= lock_id then return { 'not', 1 } end
   -- What has no record is known by the hash of its value.
   local grant = holder or { id = target_of(keys, nil, value), is_given = true }
-  return objection(grant, lock_id, aim, attempt) or passed_on(queue.pass_on(keys, how, holder))
+  how.is_straight = args[5] == '1'
+  return objection(grant, lock_id, aim, attempt) or passed_on(queue.pass_on(keys, how, holder), how)
 end
 
 function readers:release(lock_id, aim, attempt, how)
@@ -112,7 +116,7 @@ local function withdraw(keys, args)
   questions.answer(keys, how.process)
   local holder, value = grants.holder(keys)
   if holder and grants.is_own(holder, attempt) and (holder.process or not only_called) then
-    return passed_on(queue.pass_on(keys, how, holder))
+    return passed_on(queue.pass_on(keys, how, holder), how)
   end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
   local shared = readers.of(keys, value)

@@ -77,9 +77,8 @@ async fn a_refused_exclusive_try_costs_four_commands() {
 #[tokio::test]
 async fn an_exclusive_grant_after_a_wait_costs_fifteen_commands() {
     let server = RedisServer::start();
-    let store = open(&server).await;
-    let mut connection = server.connect();
-    let all = [
+    let (here, there) = (open(&server).await, open(&server).await);
+    let costs = [
         ("fcall", 3),
         ("srem", 1),
         ("zrange", 1),
@@ -91,14 +90,43 @@ async fn an_exclusive_grant_after_a_wait_costs_fifteen_commands() {
         ("time", 1),
         ("getset", 1),
     ];
+    assert_hand_over_costs(&server, &here, &there, &costs).await;
+}
+
+#[tokio::test]
+async fn an_exclusive_grant_to_the_next_of_the_same_process_costs_eleven_commands() {
+    let server = RedisServer::start();
+    let here = open(&server).await;
+    let costs = [
+        ("fcall", 2),
+        ("srem", 1),
+        ("zrange", 1),
+        ("zadd", 1),
+        ("mget", 1),
+        ("zpopmin", 1),
+        ("set", 2),
+        ("time", 1),
+        ("getset", 1),
+    ];
+    assert_hand_over_costs(&server, &here, &here, &costs).await;
+}
+
+/// Checks the cost of a waiter's entry, and of a hand-over from one store to another.
+async fn assert_hand_over_costs(
+    server: &RedisServer,
+    from: &Store,
+    to: &Store,
+    counts: &[(&str, u64)],
+) {
+    let mut connection = server.connect();
     let mut seen = Vec::new();
     // On a slow machine a look may come in between, but not each time.
     for _ in 0..10 {
-        let held = take(&store, "r", MINUTE).await;
-        let last = wait(&store, "r", MINUTE);
+        let held = take(from, "r", MINUTE).await;
+        let last = wait(to, "r", MINUTE);
         until("queued", || waiting(&mut connection, "r") == 1).await;
         reset(&mut connection);
-        let next = wait(&store, "r", MINUTE);
+        let next = wait(from, "r", MINUTE);
         soon(async {
             // Any other command would be counted.
             while executed(&mut connection).get("zadd") != Some(&1) {
@@ -106,16 +134,16 @@ async fn an_exclusive_grant_after_a_wait_costs_fifteen_commands() {
             }
         })
         .await;
-        store.unlock(unlock(&held, "r")).await.unwrap();
+        from.unlock(unlock(&held, "r")).await.unwrap();
         let first = soon(last).await.unwrap().unwrap();
         let spent = executed(&mut connection);
         next.abort();
-        store.unlock(unlock(&first, "r")).await.unwrap();
+        to.unlock(unlock(&first, "r")).await.unwrap();
         until("free again", || {
             ask::<i64>(&mut connection, &["EXISTS", "r", "\x01q{2Rk}r", "\x01h{2Rk}r"]) == 0
         })
         .await;
-        if spent == expected(&all) {
+        if spent == expected(counts) {
             return;
         }
         seen.push(spent);

@@ -21,6 +21,7 @@ mod releases;
 mod sentinel;
 mod shared;
 mod stale;
+mod straight;
 mod vanished;
 mod watching;
 

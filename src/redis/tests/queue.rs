@@ -7,7 +7,7 @@ async fn a_contended_grant_costs_few_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
     // The first to wait costs two more than those who find others waiting.
-    for (resource, callers, most) in [("two", 2, 17), ("many", 50, 15)] {
+    for (resource, callers, most) in [("two", 2, 13), ("many", 50, 11)] {
         let mut connection = server.connect();
         let () = ask(&mut connection, &["CONFIG", "RESETSTAT"]);
         let tasks: Vec<_> = (0..callers)
