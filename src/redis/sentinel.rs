@@ -6,7 +6,7 @@
 mod ask;
 mod verdict;
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, future::ready, time::Duration};
 
 use ::redis::{Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, Value};
 use futures_util::{
@@ -17,7 +17,7 @@ use leasehold_util::retry::Backoff;
 use parking_lot::Mutex;
 use tokio::{
     sync::watch,
-    time::{Instant, sleep, sleep_until, timeout},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -87,31 +87,33 @@ impl Sentinels {
         let _ = self.notices.subscribe().wait_for(|notices| *notices > seen).await;
     }
 
-    /// The answers that come in time, each with the address of its Sentinel.
+    /// The answers, each with the address of its Sentinel. Those that come long after the first
+    /// opinion are missing.
     async fn ask_all(&self) -> Vec<(String, Result<Opinion, NoOpinion>)> {
         let begun = Instant::now();
-        let mut until = begun + ANSWER_MAX;
         let asked = self.sentinels.iter().map(|sentinel| async move {
-            let answer =
-                async { ask(&mut connect(sentinel, |_| {}).await?, &self.master_name).await };
-            (sentinel, timeout(ANSWER_MAX, answer).await.unwrap_or(Err(NoOpinion::Late)))
+            let answer = async {
+                let mut connection = connect(sentinel, |_| {}).await?;
+                ask(&mut connection, &self.master_name).await
+            };
+            let answer = timeout(ANSWER_MAX, answer).await.unwrap_or(Err(NoOpinion::Late));
+            (name(sentinel), answer)
         });
         let mut asked: FuturesUnordered<_> = asked.collect();
         let mut answers = Vec::new();
-        loop {
-            tokio::select! {
-                answer = asked.next() => match answer {
-                    Some((sentinel, answer)) => {
-                        if answer.is_ok() {
-                            until = until.min(Instant::now() + OTHERS_MIN.max(begun.elapsed()));
-                        }
-                        answers.push((name(sentinel), answer));
-                    }
-                    None => return answers,
-                },
-                () = sleep_until(until) => return answers,
+        while let Some(answer) = asked.next().await {
+            let is_opinion = answer.1.is_ok();
+            answers.push(answer);
+            if is_opinion {
+                let rest = asked.for_each(|answer| {
+                    answers.push(answer);
+                    ready(())
+                });
+                let _ = timeout(OTHERS_MIN.max(begun.elapsed()), rest).await;
+                break;
             }
         }
+        answers
     }
 
     /// Whether a newer configuration was known a short time ago.
