@@ -12,7 +12,7 @@ use futures_util::{
     stream::{FuturesUnordered, StreamExt as _},
 };
 use leasehold_util::retry::Backoff;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
     sync::Notify,
@@ -107,7 +107,7 @@ impl Settler {
 
     /// Whether so much is unsettled that nothing more may be acquired.
     pub(super) fn is_full(&self) -> bool {
-        self.releases.queue().unsettled >= UNSETTLED_MAX
+        self.releases.queue.lock().unsettled >= UNSETTLED_MAX
     }
 
     /// Waits until nothing is left to settle.
@@ -120,7 +120,7 @@ impl Settler {
     /// Carries `release` out in the background until it is confirmed, or until `give_up`.
     pub(super) fn add(&self, release: Arc<Release>, ending: Option<Ending>, give_up: Instant) {
         let backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
-        let mut queue = self.releases.queue();
+        let mut queue = self.releases.queue.lock();
         // Attempts are limited, since none begins when so much is unsettled. Unlocks
         // may be repeated without end during an outage.
         let is_attempt = matches!(release.of, ReleaseOf::Attempt(_));
@@ -147,9 +147,9 @@ impl Settler {
         let mut under_way = FuturesUnordered::new();
         loop {
             let room = CONCURRENT_MAX - under_way.len();
-            let due = self.releases.queue().take_due(room);
+            let due = self.releases.queue.lock().take_due(room);
             under_way.extend(due.into_iter().map(|unsettled| self.try_once(unsettled)));
-            let Some(next) = self.releases.queue().next_try(under_way.is_empty()) else {
+            let Some(next) = self.releases.queue.lock().next_try(under_way.is_empty()) else {
                 return;
             };
             let has_room = under_way.len() < CONCURRENT_MAX;
@@ -171,7 +171,7 @@ impl Settler {
     }
 
     fn tried(&self, failed: Option<Unsettled>) {
-        let mut queue = self.releases.queue();
+        let mut queue = self.releases.queue.lock();
         let now = Instant::now();
         match failed {
             Some(mut unsettled) if now < unsettled.give_up => {
@@ -199,12 +199,6 @@ impl Settler {
                 false
             }
         }
-    }
-}
-
-impl Releases {
-    fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use leasehold_lock::{
     Attempt, BackendError, Context, Grant, Instant, ResourceId, WaiterBudget, sleep_until,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -70,13 +70,9 @@ impl SweptTable {
 }
 
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock()
-    }
-
     /// Runs one operation, and wakes the sweeper if the next expiry is now earlier.
     fn with_table<T>(&self, operation: impl FnOnce(&mut Table, Instant) -> T) -> T {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let before = table.next_expiry();
         let result = operation(&mut table, Instant::now());
         let after = table.next_expiry();
@@ -90,7 +86,7 @@ impl Shared {
     async fn sweep(self: Arc<Self>) {
         loop {
             let next = {
-                let mut table = self.table();
+                let mut table = self.table.lock();
                 table.expire(Instant::now());
                 table.next_expiry()
             };

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold_lock::{Attempt, AttemptId, LockId, ResourceId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, timeout_at},
@@ -41,20 +41,20 @@ impl Tries {
     /// Registers a try. Its clean-up waits until the try has ended (trap 7).
     pub(super) fn begin(&self, id: AttemptId) -> Running {
         let (sender, receiver) = watch::channel(());
-        self.state().running.insert(id, receiver);
+        self.0.lock().running.insert(id, receiver);
         Running { tries: self.clone(), id, _ended_by_drop: sender }
     }
 
     /// Waits until the try has ended, or `until` has passed. Returns whether it has ended.
     pub(super) async fn ended(&self, id: AttemptId, until: Instant) -> bool {
-        let running = self.state().running.get(&id).cloned();
+        let running = self.0.lock().running.get(&id).cloned();
         let Some(mut running) = running else { return true };
         // Nothing is ever sent; an error means that the sender was dropped.
         timeout_at(until, async { while running.changed().await.is_ok() {} }).await.is_ok()
     }
 
     pub(super) fn note_granted(&self, attempt: &Attempt) {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         let state = &mut *state;
         if state.noted.len() == GRANTED_MAX
             && let Some((lock, id)) = state.noted.pop_front()
@@ -69,16 +69,12 @@ impl Tries {
 
     /// The last attempt that was granted with this lock ID, if it is remembered.
     pub(super) fn granted(&self, resource: &ResourceId, lock_id: &LockId) -> Option<AttemptId> {
-        self.state().granted.get(&(resource.clone(), lock_id.clone())).copied()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
+        self.0.lock().granted.get(&(resource.clone(), lock_id.clone())).copied()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.tries.state().running.remove(&self.id);
+        self.tries.0.lock().running.remove(&self.id);
     }
 }

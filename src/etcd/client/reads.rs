@@ -4,7 +4,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use etcd_client::{GetOptions, GetResponse, KeyValue, TxnOp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::oneshot,
     task::yield_now,
@@ -117,7 +117,7 @@ impl Reads {
     }
 
     fn push(self: &Arc<Self>, read: Read) -> Result<(), Failure> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.waiting.len() >= WAITING_MAX {
             return Err(Failure::NotSent("too many reads are waiting for etcd".into()));
         }
@@ -152,7 +152,7 @@ impl Reads {
                 }
             }
             Err(Failure::Refused(Refusal::TooManyOps, _)) if reads.len() > 1 => {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.ops_max = (reads.len() / 2).max(1);
                 for read in reads.into_iter().rev() {
                     state.waiting.push_front(read);
@@ -171,10 +171,6 @@ impl Reads {
             }
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
 }
 
 /// A task that reads. It counts as one of [`READING_MAX`] until it ends or panics.
@@ -187,7 +183,7 @@ impl Reading<'_> {
     /// The reads of the next transaction. If there are none, the task must end: another one
     /// is started for later reads.
     fn next(&mut self) -> Option<Vec<Read>> {
-        let mut state = self.reads.state();
+        let mut state = self.reads.state.lock();
         let (mut reads, mut keys) = (Vec::new(), 0);
         while reads.len() < state.ops_max
             && let Some(read) = state.waiting.pop_front()
@@ -214,7 +210,7 @@ impl Reading<'_> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         if self.counted {
-            self.reads.state().reading -= 1;
+            self.reads.state.lock().reading -= 1;
         }
     }
 }

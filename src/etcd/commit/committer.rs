@@ -12,7 +12,7 @@ use std::{
 use etcd_client::{Txn, TxnOp, TxnResponse, proto::PbTxnOpResponse};
 use futures_util::FutureExt as _;
 use leasehold_lock as lock;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::oneshot,
     task::yield_now,
@@ -181,7 +181,7 @@ impl Committer {
 
     /// Gives a write up; `false` if it was sent already.
     fn gives_up(&self, sent: &AtomicBool, answered: &mut oneshot::Receiver<Answer>) -> bool {
-        let _batcher = self.batcher();
+        let _batcher = self.batcher.lock();
         let is_unsent = !sent.load(Ordering::Relaxed);
         if is_unsent {
             answered.close();
@@ -194,15 +194,11 @@ impl Committer {
         hindrance.unwrap_or_else(|| "etcd is too busy".into())
     }
 
-    fn batcher(&self) -> MutexGuard<'_, Batcher<Pending>> {
-        self.batcher.lock()
-    }
-
     /// Queues a write, and starts the sending task if there is none; `false` if too many
     /// wait.
     fn push(self: &Arc<Self>, pending: Pending) -> bool {
         let start = {
-            let mut batcher = self.batcher();
+            let mut batcher = self.batcher.lock();
             if batcher.push(pending).is_err() {
                 return false;
             }
@@ -228,7 +224,7 @@ impl Committer {
         loop {
             self.gather().await;
             let (batch, obsolete) = {
-                let mut batcher = self.batcher();
+                let mut batcher = self.batcher.lock();
                 let (batch, obsolete) = batcher.next(Instant::now());
                 if batch.is_none() {
                     self.sending.store(false, Ordering::Relaxed);
@@ -246,10 +242,10 @@ impl Committer {
     /// Yields to tasks that are about to commit something, for as long as more writes come.
     /// It uses no timer, so a lone caller is not delayed.
     async fn gather(&self) {
-        let mut waiting = self.batcher().waiting();
+        let mut waiting = self.batcher.lock().waiting();
         for _ in 0..GATHER_ROUNDS_MAX {
             yield_now().await;
-            let now = self.batcher().waiting();
+            let now = self.batcher.lock().waiting();
             if now == waiting {
                 return;
             }
@@ -269,7 +265,7 @@ impl Committer {
             Ok(batch) => batch,
             // Connecting took a while; the obsolete ones are dropped from the next batch.
             Err(batch) => {
-                self.batcher().done(batch, Verdict::NotSent);
+                self.batcher.lock().done(batch, Verdict::NotSent);
                 return;
             }
         };
@@ -288,7 +284,7 @@ impl Committer {
         batch: Batch<Pending>,
         now: Instant,
     ) -> Result<Batch<Pending>, Batch<Pending>> {
-        let _batcher = self.batcher();
+        let _batcher = self.batcher.lock();
         if batch.items.iter().any(|item| item.obsolete(now).is_some()) {
             return Err(batch);
         }
@@ -301,7 +297,7 @@ impl Committer {
     /// Marks all items as certainly not applied, which their callers report if their
     /// deadline passes.
     fn mark_unsent(&self, batch: &Batch<Pending>) {
-        let _batcher = self.batcher();
+        let _batcher = self.batcher.lock();
         for item in &batch.items {
             item.sent.store(false, Ordering::Relaxed);
         }
@@ -309,7 +305,7 @@ impl Committer {
 
     fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: lock::Instant) {
         let replies = replies(response, batch.items.len(), sent);
-        let items = self.batcher().done(batch, Verdict::Answered);
+        let items = self.batcher.lock().done(batch, Verdict::Answered);
         for (item, reply) in items.into_iter().zip(replies) {
             let _ = item.answer.send(reply);
         }
@@ -331,7 +327,7 @@ impl Committer {
             // The writes of a batch are applied together or not at all.
             Failure::OutOfSpace(_) | Failure::Unknown(_) => Verdict::Answered,
         };
-        let items = self.batcher().done(batch, verdict);
+        let items = self.batcher.lock().done(batch, verdict);
         for item in items {
             let _ = item.answer.send(Err(failure.clone()));
         }

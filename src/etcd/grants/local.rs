@@ -8,7 +8,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use leasehold_lock::{Attempt, Instant, LockId, Mode, ResourceId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     grants::{
@@ -46,7 +46,7 @@ impl Grants {
 
     /// The live grant of this lock ID.
     pub(crate) fn named(&self, resource: &ResourceId, lock_id: &LockId) -> Option<LocalGrant> {
-        let made = self.made();
+        let made = self.made.lock();
         let exclusive =
             made.exclusive.get(resource).filter(|grant| grant.name.lock_id == *lock_id);
         let shared = made.shared.get(resource).and_then(|readers| readers.get(lock_id));
@@ -64,7 +64,7 @@ impl Grants {
             }
             By::Claim(lock_id, attempt) => (self.named(resource, lock_id), attempt),
             By::Attempt(attempt, name) => {
-                let known = self.made().get(resource, name).cloned();
+                let known = self.made.lock().get(resource, name).cloned();
                 (known.filter(|grant| Instant::now() < grant.ends()), attempt)
             }
             By::Id(_) => return None,
@@ -82,7 +82,7 @@ impl Grants {
     /// this one before; 0 for none. `false` if it is known to have ended or moved on since; its
     /// lease is of no more use then.
     pub(crate) fn moved(&self, resource: &ResourceId, from: i64, grant: LocalGrant) -> bool {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let known = made.get(resource, &grant.name);
         if known
             .is_some_and(|known| (known.token, known.written) > (grant.token, grant.written))
@@ -107,7 +107,7 @@ impl Grants {
         token: Revision,
         lease: i64,
     ) {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let older = made.remove_if(resource, name, |grant| grant.token < token);
         let known = made.remove_if(resource, name, |grant| grant.token == token);
         let has_readers = made.shared.get(resource).is_some_and(|readers| readers.len() > 0);
@@ -130,14 +130,14 @@ impl Grants {
         (token, written): (Revision, Revision),
     ) {
         let is_it = |grant: &LocalGrant| grant.token == token && grant.written <= written;
-        let known = self.made().remove_if(resource, name, is_it);
+        let known = self.made.lock().remove_if(resource, name, is_it);
         self.revoke(known);
     }
 
     /// Forgets a grant that may lie under another lease than the known one, or come to. The
     /// next renewal moves it, as one that another process made.
     pub(crate) fn doubt(&self, resource: &ResourceId, name: &GrantName, token: Revision) {
-        self.made().remove_if(resource, name, |grant| grant.token == token);
+        self.made.lock().remove_if(resource, name, |grant| grant.token == token);
     }
 
     /// What this process knows of a grant that was read from etcd. If it knows an earlier grant
@@ -145,7 +145,7 @@ impl Grants {
     pub(crate) fn found(&self, held: &Held<'_>) -> Option<LocalGrant> {
         let (resource, name) = (held.resource, &held.name);
         let written = Revision::from_etcd(held.pair.mod_revision());
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let known = made.get(resource, name)?;
         if known.token == held.token && known.lease.id == held.lease() {
             return Some(known.clone());
@@ -167,7 +167,7 @@ impl Grants {
         lease: i64,
         sent: Instant,
     ) {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let grant = made.get_mut(resource, name);
         if let Some(grant) = grant.filter(|grant| grant.lease.id == lease) {
             grant.lease.refreshed = grant.lease.refreshed.max(sent);
@@ -176,7 +176,7 @@ impl Grants {
 
     /// Forgets grants that have expired; their leases have ended with them.
     pub(crate) fn purge(&self, now: Instant) {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         made.exclusive.retain(|_, grant| now < grant.ends());
         made.shared.retain(|_, readers| readers.purge(now));
         if made.exclusive.capacity() > 4 * made.exclusive.len() + 1_024 {
@@ -196,7 +196,7 @@ impl Grants {
         max: usize,
         counted: Option<Count>,
     ) -> Result<Seat<'a>, Uncounted> {
-        let mut made = self.made();
+        let mut made = self.made.lock();
         let readers = made.shared.entry(attempt.resource.clone()).or_default();
         let reserved = readers.reserve(attempt.id, max, counted, Instant::now());
         if reserved.is_err() {
@@ -223,10 +223,6 @@ impl Grants {
         if let Some(ended) = ended {
             self.leases.revoke(ended.lease.id);
         }
-    }
-
-    fn made(&self) -> MutexGuard<'_, Made> {
-        self.made.lock()
     }
 }
 
@@ -290,7 +286,7 @@ pub(crate) struct Seat<'a> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        let mut made = self.grants.made();
+        let mut made = self.grants.made.lock();
         if let Some(readers) = made.shared.get_mut(&self.attempt.resource) {
             readers.cancel(self.attempt.id);
             made.tidy(&self.attempt.resource);

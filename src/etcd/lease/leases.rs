@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
 use leasehold_lock as lock;
 use leasehold_util::retry::pause_before;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
     time::{Instant, interval, timeout_at},
@@ -94,7 +94,7 @@ impl Leases {
 
     /// Whether a lease of this TTL would have to be granted, after others.
     pub(crate) fn is_granting_many(&self, asked_s: u64) -> bool {
-        self.granting.available_permits() == 0 && !self.pool().has(asked_s)
+        self.granting.available_permits() == 0 && !self.pool.lock().has(asked_s)
     }
 
     async fn take_idle(
@@ -103,7 +103,7 @@ impl Leases {
         until: Instant,
     ) -> Result<Option<Taken>, Failure> {
         loop {
-            let Some(lease) = self.pool().take(asked_s) else { return Ok(None) };
+            let Some(lease) = self.pool.lock().take(asked_s) else { return Ok(None) };
             let taken = Taken::new(self, lease);
             if !self.may_reuse(&lease) {
                 continue;
@@ -211,7 +211,7 @@ impl Leases {
             // An election ends one lease for each grant that is moved, and no new lock
             // should wait for that.
             self.revocations.push(Unwanted::unhurried(lease.id));
-        } else if let Err(surplus) = self.pool().give(lease, lock::Instant::now()) {
+        } else if let Err(surplus) = self.pool.lock().give(lease, lock::Instant::now()) {
             self.revoke(surplus.id);
         }
     }
@@ -229,7 +229,7 @@ impl Leases {
 
     /// Revokes all idle leases, and waits for those that are being revoked.
     pub(crate) async fn close(&self) {
-        let idle = self.pool().drain();
+        let idle = self.pool.lock().drain();
         idle.into_iter().for_each(|id| self.revoke(id));
         self.revocations.close().await;
     }
@@ -240,15 +240,15 @@ impl Leases {
         loop {
             ticks.tick().await;
             let origin = self.connection.origin();
-            let chores = self.pool().chores(lock::Instant::now(), origin);
+            let chores = self.pool.lock().chores(lock::Instant::now(), origin);
             chores.revoke.into_iter().for_each(|id| self.revoke(id));
             for id in chores.refresh {
                 let leases = Arc::clone(&self);
                 background.spawn(async move {
                     let until = Instant::now() + REFRESH_TIMEOUT;
                     match leases.keeper.keep_alive(id, until + UNHURRIED, until).await {
-                        Ok(Some(kept)) => leases.pool().refreshed(id, kept.sent),
-                        Ok(None) => leases.pool().died(id),
+                        Ok(Some(kept)) => leases.pool.lock().refreshed(id, kept.sent),
+                        Ok(None) => leases.pool.lock().died(id),
                         Err(_) => {}
                     }
                 });
@@ -274,10 +274,6 @@ impl Leases {
     /// Whether an idle lease may be used for a new grant.
     fn may_reuse(&self, lease: &Lease) -> bool {
         lease.origin.allows_reuse(self.connection.origin())
-    }
-
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool.lock()
     }
 }
 

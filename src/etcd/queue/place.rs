@@ -43,7 +43,7 @@ impl Place {
         queue: &Arc<Queue>,
         waiters_max: usize,
     ) -> Result<Option<Self>, BackendError> {
-        let mut state = queue.state();
+        let mut state = queue.state.lock();
         if state.closed {
             return Ok(None);
         }
@@ -64,7 +64,7 @@ impl Place {
     pub(crate) async fn ready(&self) -> Result<(), Arc<str>> {
         loop {
             {
-                let state = self.queue.state();
+                let state = self.queue.state.lock();
                 if state.outages > self.outages {
                     return Err(Arc::clone(&state.outage));
                 }
@@ -78,20 +78,20 @@ impl Place {
 
     /// Whether the queue is full, with the waiters of all processes.
     pub(crate) fn is_full(&self, waiters_max: usize) -> bool {
-        self.queue.state().mirror.len() >= waiters_max
+        self.queue.state.lock().mirror.len() >= waiters_max
     }
 
     /// Names the entry that is about to be put.
     pub(crate) fn enter(&mut self, entry: EntryId) {
         self.forget_entry(false);
-        self.queue.state().entries.insert(entry.clone(), self.number);
+        self.queue.state.lock().entries.insert(entry.clone(), self.number);
         self.entry = Some(entry);
     }
 
     /// How many lists were begun. Note this once the put is acknowledged; any later list is
     /// authoritative.
     pub(crate) fn lists_begun(&self) -> u64 {
-        self.queue.state().lists_begun
+        self.queue.state.lock().lists_begun
     }
 
     /// Waits for the turn of the entry, which was put at `entered`, and known to be so when
@@ -107,7 +107,7 @@ impl Place {
 
     /// Notes that the key of a grant was seen, written at `revision`.
     pub(crate) fn saw(&self, grant: Part, revision: Revision) {
-        self.queue.state().mirror.saw(grant, revision);
+        self.queue.state.lock().mirror.saw(grant, revision);
     }
 
     /// Gives the place up; the waiter removes its entry itself, or has done so.
@@ -116,7 +116,7 @@ impl Place {
     }
 
     fn turn_now(&self, entered: Revision, lists_begun: u64) -> Option<Turn> {
-        let state = self.queue.state();
+        let state = self.queue.state.lock();
         if state.outages > self.outages {
             return Some(Turn::Outage(Arc::clone(&state.outage)));
         }
@@ -135,7 +135,7 @@ impl Place {
 
     fn forget_entry(&mut self, leaving: bool) {
         if let Some(entry) = self.entry.take() {
-            let mut state = self.queue.state();
+            let mut state = self.queue.state.lock();
             state.entries.remove(&entry);
             // An entry that the mirror does not have yet becomes a suspect when it appears.
             if state.mirror.entered(&entry).is_none() {
@@ -153,7 +153,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.forget_entry(false);
-        self.queue.state().places.remove(&self.number);
+        self.queue.state.lock().places.remove(&self.number);
         self.queue.changed.notify_one();
     }
 }

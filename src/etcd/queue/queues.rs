@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use leasehold_lock::{BackendError, Mode, ResourceId, Settings};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::{
     client::reads::Reads,
@@ -48,7 +48,7 @@ impl Queues {
         resource: &ResourceId,
     ) -> Result<(Place, Option<Arc<Queue>>), BackendError> {
         let waiters_max = self.settings.waiters_per_resource_max;
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         if let Some(queue) = queues.get(resource)
             && let Some(place) = Place::take(queue, waiters_max)?
         {
@@ -66,13 +66,13 @@ impl Queues {
     /// Whether the resource is known to be held against an attempt of this mode, or waited
     /// for.
     pub(crate) fn is_contended(&self, resource: &ResourceId, mode: Mode) -> bool {
-        let queue = self.queues().get(resource).cloned();
+        let queue = self.queues.lock().get(resource).cloned();
         queue.is_some_and(|queue| queue.is_contended(mode))
     }
 
     /// The entries of this process's waiters, also those that are just being put.
     pub(super) fn entries(&self) -> Vec<(ResourceId, EntryId)> {
-        let queues: Vec<_> = self.queues().values().cloned().collect();
+        let queues: Vec<_> = self.queues.lock().values().cloned().collect();
         let entries = |queue: &Arc<Queue>| {
             let resource = queue.resource.clone();
             queue.own_entries().into_iter().map(move |entry| (resource.clone(), entry))
@@ -82,7 +82,7 @@ impl Queues {
 
     /// Forgets a queue that nobody waits in; `false` if somebody does.
     pub(super) fn close(&self, queue: &Arc<Queue>) -> bool {
-        let mut queues = self.queues();
+        let mut queues = self.queues.lock();
         if !queue.close() {
             return false;
         }
@@ -90,9 +90,5 @@ impl Queues {
             queues.remove(&queue.resource);
         }
         true
-    }
-
-    fn queues(&self) -> MutexGuard<'_, HashMap<ResourceId, Arc<Queue>>> {
-        self.queues.lock()
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use leasehold_lock::{Mode, ResourceId};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::{
@@ -43,7 +43,7 @@ pub(super) struct Queue {
     pub(super) resource: ResourceId,
     /// What the names of this backend instance's sessions begin with.
     instance: Arc<str>,
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
     /// Wakes the task that follows the queue: waiters came or went, or there are suspects.
     pub(super) changed: Notify,
 }
@@ -90,18 +90,18 @@ impl Queue {
     /// Whether the resource is known to be held against an attempt of this mode, or waited
     /// for.
     pub(super) fn is_contended(&self, mode: Mode) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.live && (state.mirror.is_held(mode) || state.mirror.len() > 0)
     }
 
     /// The entries of this process's waiters.
     pub(super) fn own_entries(&self) -> Vec<EntryId> {
-        self.state().entries.keys().cloned().collect()
+        self.state.lock().entries.keys().cloned().collect()
     }
 
     /// Takes no more waiters; `false` if there are some.
     pub(super) fn close(&self) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.closed = state.places.is_empty();
         state.closed
     }
@@ -109,13 +109,13 @@ impl Queue {
     /// Takes events of this watch only from now on. A watch that was given up may still
     /// deliver events of an older data set.
     pub(super) fn followed_by(&self, watch: i64) {
-        self.state().watch = watch;
+        self.state.lock().watch = watch;
     }
 
     /// Begins a list and returns its number. It will contain all entries put before. Events
     /// that come meanwhile are kept for [`Queue::finish_list`].
     pub(super) fn begin_list(&self) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.since_list = Some(Vec::new());
         state.lists_begun += 1;
         state.lists_begun
@@ -124,7 +124,7 @@ impl Queue {
     /// Fills the mirror from a list, by its number. `false` if too much has happened since
     /// the list was begun.
     pub(super) fn finish_list(&self, number: u64, list: List) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let Some(events) = state.since_list.take() else { return false };
         state.mirror.list(list.revision, list.keys);
         state.listed = number;
@@ -141,7 +141,7 @@ impl Queue {
 
     /// Applies the events of one answer of a watch, and wakes the waiters whose turn it is.
     pub(super) fn apply(&self, watch: i64, events: Vec<Event>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.watch != watch {
             return;
         }
@@ -185,7 +185,7 @@ impl Queue {
 
     /// Notes that the mirror is not kept up to date any more.
     pub(super) fn down(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.live = false;
         state.watch = 0;
         state.since_list = None;
@@ -193,7 +193,7 @@ impl Queue {
 
     /// Ends all waits, because etcd has been unavailable for too long.
     pub(super) fn fail(&self, why: &Arc<str>) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.outages += 1;
         state.outage = Arc::clone(why);
         for place in state.places.values() {
@@ -203,13 +203,13 @@ impl Queue {
 
     /// Whether nobody of this process waits.
     pub(super) fn is_deserted(&self) -> bool {
-        self.state().places.is_empty()
+        self.state.lock().places.is_empty()
     }
 
     /// The entries of this process that belong to no waiter: the waiter has gone, or a write
     /// came late. The caller removes them.
     pub(super) fn take_orphans(&self) -> Vec<EntryId> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let mut orphans = std::mem::take(&mut state.suspects);
         orphans.retain(|entry| {
             state.mirror.entered(entry).is_some()
@@ -222,7 +222,7 @@ impl Queue {
 
     /// Notes that an orphan could not be removed yet.
     pub(super) fn put_back_orphan(&self, orphan: &EntryId) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.leaving.remove(orphan);
         state.suspects.push(orphan.clone());
         drop(state);
@@ -232,10 +232,6 @@ impl Queue {
     /// Whether an entry is of this backend instance.
     fn is_own(&self, entry: &EntryId) -> bool {
         entry.session.starts_with(&*self.instance)
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

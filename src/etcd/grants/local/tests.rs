@@ -79,7 +79,7 @@ async fn a_grant_is_known_until_it_may_have_expired() {
     advance(Duration::from_secs(1)).await;
     assert!(grants.named(&resource, &me).is_none());
     grants.purge(Instant::now());
-    assert!(grants.made().exclusive.is_empty());
+    assert!(grants.made.lock().exclusive.is_empty());
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn only_the_grant_with_the_token_is_forgotten() {
     grants.forget(&resource, &named("me"), (Revision(4), Revision(4)));
     assert_eq!(grants.leases.revoking(), 0);
     grants.forget(&resource, &named("me"), (Revision(5), Revision(5)));
-    assert!(grants.made().exclusive.is_empty() && grants.leases.revoking() == 1);
+    assert!(grants.made.lock().exclusive.is_empty() && grants.leases.revoking() == 1);
 }
 
 /// Two claims of a grant may take it to another lease and back, which was kept for reuse.
@@ -124,7 +124,7 @@ async fn a_grant_under_another_lease_is_no_longer_this_process() {
     assert!(found(&grants, 2, 4).is_none());
     assert_eq!(grants.leases.revoking(), 0, "it was read before it came to this lease");
     assert!(found(&grants, 2, 6).is_none());
-    assert!(grants.made().exclusive.is_empty() && grants.leases.revoking() == 1);
+    assert!(grants.made.lock().exclusive.is_empty() && grants.leases.revoking() == 1);
 }
 
 /// Two renewals at once may learn in any order what they have written.
@@ -150,7 +150,7 @@ async fn a_keep_alive_of_another_lease_refreshes_nothing() {
     let before = Instant::now();
     advance(Duration::from_secs(1)).await;
     grants.refreshed(&resource, &named("me"), 2, Instant::now());
-    assert_eq!(grants.made().exclusive[&resource].lease.refreshed, before);
+    assert_eq!(grants.made.lock().exclusive[&resource].lease.refreshed, before);
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use leasehold_lock as lock;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, oneshot},
     time::Instant,
@@ -53,7 +53,7 @@ struct Waiting {
 impl Queue {
     /// Queues a keep-alive, and wakes the stream that was busy last; `false` if too many wait.
     pub(super) fn push(&self, ask: Ask) -> bool {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         if waiting.asks.len() >= WAITING_MAX {
             waiting.asks.retain(|_, ask| !ask.answer.is_closed());
             if waiting.asks.len() >= WAITING_MAX {
@@ -70,7 +70,7 @@ impl Queue {
 
     /// Takes the keep-alive that is needed first.
     pub(super) fn take(&self) -> Option<Ask> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         while let Some((_, ask)) = waiting.asks.pop_first() {
             if !ask.answer.is_closed() {
                 return Some(ask);
@@ -90,9 +90,5 @@ impl Queue {
     /// Records why a keep-alive could not be sent; `None` when a stream works again.
     pub(super) fn hindered(&self, why: Option<Arc<str>>) {
         *self.hindrance.lock() = why;
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock()
     }
 }

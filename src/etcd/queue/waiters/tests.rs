@@ -27,7 +27,7 @@ fn list(revision: u64, entries: &[(u64, u64)]) -> List {
 }
 
 fn order(queue: &Queue) -> Vec<u64> {
-    let mut state = queue.state();
+    let mut state = queue.state.lock();
     let mut order = Vec::new();
     while let Some(head) = state.mirror.head().cloned() {
         order.push(head.seq);
@@ -68,7 +68,7 @@ fn a_list_during_which_too_much_happened_does_not_count() {
     queue.apply(WATCH, (0..events).map(|n| put(n, 20 + n)).collect());
     queue.apply(WATCH, vec![put(events, 20 + events)]);
     assert!(!queue.finish_list(number, list(10, &[])));
-    assert!(!queue.state().live);
+    assert!(!queue.state.lock().live);
     let number = queue.begin_list();
     assert!(queue.finish_list(number, list(30, &[(3, 23)])));
     assert_eq!(order(&queue), [3]);
