@@ -143,7 +143,7 @@ async fn a_look_finds_the_grant_whose_answer_was_lost() {
     let call = ["EVAL", grant, "3", &keys[0], &keys[1], &keys[2], &place, lock_id, &record];
     let () = ask(&mut contended.connection, &call);
     let granted = in_four_seconds(contended.waiter).await.unwrap().unwrap();
-    assert_eq!(granted.token.map(|token| token.get()), Some(7));
+    assert_eq!(granted.token.map(leasehold_lock::FencingToken::get), Some(7));
     let left_ms: u64 = ask(&mut contended.connection, &["PTTL", "r"]);
     assert!(left_ms > 10_000, "its TTL started again: {left_ms} ms");
 }

@@ -65,10 +65,8 @@ impl Args for DaprdFlags {
 
 impl FromArgMatches for DaprdFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, Error> {
-        let last = |flag: &str| {
-            let values = matches.get_many::<String>(flag)?;
-            values.last().map(String::as_str)
-        };
+        let last =
+            |flag: &str| matches.get_many::<String>(flag)?.next_back().map(String::as_str);
         let with_value = WITH_VALUE.split_whitespace().filter(|flag| {
             // The sidecar reads component YAML in every mode.
             last(flag).is_some_and(|value| (*flag, value) != ("mode", "standalone"))
