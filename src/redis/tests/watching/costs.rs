@@ -122,5 +122,6 @@ async fn to_read_a_resource_costs_five_commands_and_a_free_one_four() {
     assert_eq!(cost_of_a_reading(&mut connection, 2).await, expected(&free));
     take(&store, "r", MINUTE).await;
     let held = [("fcall", 1), ("mget", 1), ("zcard", 1), ("pttl", 2)];
-    assert_eq!(cost_of_a_reading(&mut connection, 2).await, expected(&held));
+    // A reading in which a millisecond passes between the two asks for the first once more.
+    assert_eq!(cost_of_a_reading(&mut connection, 5).await, expected(&held));
 }
