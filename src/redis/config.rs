@@ -100,7 +100,8 @@ pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
     let watched = is_sentinel.then(|| {
         let master_name = properties.text("sentinelMasterName");
         if master_name.is_none() {
-            properties.refuse("sentinelMasterName", "is missing, though failover is true");
+            properties
+                .refuse("sentinelMasterName", "is missing; Sentinels know the master by it");
         }
         (master_name, read_credentials(properties, "sentinelUsername", "sentinelPassword"))
     });

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use ::redis::{ErrorKind, RedisError};
 use leasehold_lock::{BackendError, Violation};
 
-use super::session::{Failure, Unfit};
-
 /// Whether the server does not know the library, for example because it was restarted.
 pub(super) fn is_not_loaded(error: &RedisError) -> bool {
     error.code() == Some("NOSCRIPT") || is_inside(error, "Function not found")
@@ -64,16 +62,6 @@ pub(super) fn refused(error: &RedisError, lost: bool) -> BackendError {
         ))
     } else {
         BackendError::Unavailable(why)
-    }
-}
-
-pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
-    match failure {
-        Failure::Error(error) => describe(error),
-        Failure::Unfit(Unfit::Replica) => "the server is a replica".into(),
-        Failure::Unfit(Unfit::Cluster) => "the server is in cluster mode".into(),
-        Failure::Unfit(Unfit::Sentinel) => "the server is a Sentinel".into(),
-        Failure::Unresolved(unresolved) => unresolved.to_string().into(),
     }
 }
 

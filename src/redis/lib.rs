@@ -1,10 +1,11 @@
 //! Redis: `lock.redis`.
 //!
 //! - `config`: the component's properties.
-//! - `route`, `sentinel`: which server is the master; `refusal`, `warnings`: what Init
-//!   says of servers.
+//! - `route`, `sentinel`: which server is the master; `master`: connecting to it; `refusal`,
+//!   `warnings`: what Init says of servers.
 //! - `session`, `link`: one connection, and reconnecting; `owed`, `silence`: one that does not
-//!   answer; `peer`: the end of a lost one; `errors`: what errors mean.
+//!   answer; `peer`: the end of a lost one; `errors`: what errors mean; `failure`: why a
+//!   connection cannot be used.
 //! - `library`: one atomic function for each operation; `keys`, `entry`, `reply`: their keys,
 //!   data and results.
 //! - `notice`: the messages between processes.
@@ -21,6 +22,7 @@ mod config;
 mod core;
 mod entry;
 mod errors;
+mod failure;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -28,6 +30,7 @@ mod inspect;
 mod keys;
 mod library;
 mod link;
+mod master;
 mod notice;
 mod owed;
 mod peer;

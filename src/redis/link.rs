@@ -22,15 +22,16 @@ use tracing::{info, warn};
 
 use super::{
     errors::{
-        describe, describe_failure, is_from_server, is_not_loaded, is_not_master,
-        is_out_of_memory, is_temporary, refused,
+        describe, is_from_server, is_not_loaded, is_not_master, is_out_of_memory, is_temporary,
+        refused,
     },
+    failure::{Failure, describe_failure},
     keys::Keys,
     library::{Form, LIBRARY, Unheard, Verb},
     peer::Peer,
     reply::Reply,
     route::Route,
-    session::{Failure, Greeted, OPEN_TIMEOUT, Session},
+    session::{Greeted, OPEN_TIMEOUT, Session},
     silence::{SUSPICIOUS, outlived},
     times::TIMES,
     waiters::Waiters,
@@ -107,8 +108,8 @@ impl Link {
         self.sessions.subscribe()
     }
 
-    /// What a notice means that reached nobody, on a server whose clients stay with it. Whether other clients receive the messages to
-    /// processes, because they subscribe to a pattern, is checked when a connection is opened, and
+    /// What a notice means that reached nobody, at a server without Sentinels. Whether clients that
+    /// subscribe to a pattern receive the notices, too, is checked when a connection is opened, and
     /// each [`HEARTBEAT`].
     pub(super) fn unheard(&self) -> Unheard {
         let session = self.sessions.borrow();

@@ -4,10 +4,9 @@ use ::redis::ErrorKind;
 use leasehold_lock::{OpenError, Violation};
 
 use super::{
-    errors::{describe, describe_failure},
-    route::Master,
+    failure::{Failure, Unfit, describe_failure},
+    master::Master,
     sentinel::Unresolved,
-    session::{Failure, Unfit},
 };
 
 const NO_CLUSTER: &str = "is a node in cluster mode, which is not supported; name a server with \
@@ -26,7 +25,13 @@ impl Server<'_> {
         let said = describe_failure(failure);
         let error = match failure {
             // Sentinels name a server a moment before its role changes, and after.
-            Failure::Unfit(Unfit::Replica) if self.is_named => return self.unreached(&said),
+            Failure::Unfit(Unfit::Replica) if self.is_named => {
+                let address = self.master.address();
+                return OpenError::Unavailable(
+                    format!("Sentinels name {address}, which is a replica: a failover may be under way")
+                        .into(),
+                );
+            }
             Failure::Unfit(Unfit::Replica) => {
                 return refused(
                     "redisHost",
@@ -60,7 +65,7 @@ impl Server<'_> {
             _ if said.contains("DB index") || text.contains("SELECT") => {
                 refused("redisDB", "is a database that the server does not have")
             }
-            _ => self.unreached(&describe(error)),
+            _ => self.unreached(&said),
         }
     }
 
@@ -69,8 +74,8 @@ impl Server<'_> {
         let address = self.master.address();
         let advice = if self.is_named {
             format!(
-                "Sentinels name {address} as the master; it must be reached from here at this \
-                 address, and enableTLS is for it, too"
+                "Sentinels name {address} as the master; this process must reach it at this \
+                 address, with TLS if enableTLS is true"
             )
         } else {
             format!("start the server at {address}, or correct redisHost or enableTLS")

@@ -229,7 +229,8 @@ impl Core {
             match reply {
                 Reply::More { .. } => has_ended = true,
                 Reply::Passed { attempt, token } => {
-                    // An earlier sending made no grant: this one would have found nothing to end.
+                    // An earlier sending made no grant that still exists: this one would have found
+                    // nothing to end.
                     self.waiters.grant(&attempt, StraightGrant { token, since: answer.since });
                     return Ok((answer.again, Reply::Done { handed: 0 }));
                 }

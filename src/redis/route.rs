@@ -2,16 +2,18 @@
 
 use std::{future::pending, time::Duration};
 
-use ::redis::{Client, ConnectionAddr};
-use tokio::time::sleep;
+use ::redis::Client;
+use leasehold_util::retry::Backoff;
 
 use super::{
     config::Servers,
+    master::Master,
     sentinel::{Sentinels, Unresolved},
 };
 
 /// How long to wait before Sentinels are asked again that did not agree or did not answer.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
+const ASK_AGAIN_MIN: Duration = Duration::from_millis(200);
+const ASK_AGAIN_MAX: Duration = Duration::from_secs(2);
 
 /// The way to the master.
 pub(super) enum Route {
@@ -19,15 +21,6 @@ pub(super) enum Route {
     Fixed(Client),
     /// Sentinels name it.
     Sentinels(Sentinels),
-}
-
-/// A server that was the master when that was asked.
-#[derive(Clone)]
-pub(super) struct Master {
-    /// How to connect to it.
-    pub(super) client: Client,
-    /// How many notices of Sentinels had come before they were asked.
-    pub(super) notices: u64,
 }
 
 impl Route {
@@ -55,12 +48,16 @@ impl Route {
     pub(super) async fn moved_from(&self, master: &Master) {
         let Self::Sentinels(sentinels) = self else { return pending().await };
         let mut seen = master.notices;
+        let mut backoff = Backoff::new(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
         loop {
             sentinels.noticed(seen).await;
             match sentinels.master().await {
                 Ok(now) if !now.is_same_as(master) => return,
-                Ok(now) => seen = now.notices,
-                Err(_) => sleep(ASK_AGAIN).await,
+                Ok(now) => {
+                    seen = now.notices;
+                    backoff = Backoff::new(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
+                }
+                Err(_) => backoff.pause().await,
             }
         }
     }
@@ -70,17 +67,5 @@ impl Route {
         if let Self::Sentinels(sentinels) = self {
             sentinels.follow().await;
         }
-    }
-}
-
-impl Master {
-    /// Its address.
-    pub(super) fn address(&self) -> &ConnectionAddr {
-        self.client.get_connection_info().addr()
-    }
-
-    /// Whether both are at the same address.
-    pub(super) fn is_same_as(&self, other: &Self) -> bool {
-        self.address() == other.address()
     }
 }

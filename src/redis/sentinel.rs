@@ -24,7 +24,10 @@ use tracing::{debug, info, warn};
 
 use self::ask::{NoOpinion, Opinion, ask};
 pub(super) use self::verdict::Unresolved;
-use super::{config::SentinelSetup, route::Master, session::connect};
+use super::{
+    config::SentinelSetup,
+    master::{Master, connect},
+};
 
 /// How long one Sentinel has to answer, with the connection to it.
 const ANSWER_MAX: Duration = Duration::from_millis(1500);

@@ -9,63 +9,24 @@ use std::{
     time::Duration,
 };
 
-use ::redis::{
-    AsyncConnectionConfig, Client, PushInfo, PushKind, RedisError, Value,
-    aio::MultiplexedConnection, cmd,
-};
+use ::redis::{PushInfo, PushKind, RedisError, Value, aio::MultiplexedConnection, cmd};
 use tokio::{time::Instant, try_join};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
 use super::{
     errors::{allowed, is_denied},
+    failure::{Failure, Unfit},
     library::{Form, LIBRARY},
+    master::{Master, connect},
     notice::Notice,
     owed::Owed,
     peer::{Peer, fence, identify},
-    route::Master,
-    sentinel::Unresolved,
     waiters::{NOBODYS_CHANNEL, Waiters},
 };
 
 /// How long opening a connection may take.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
-/// How many requests may be queued for the socket before their senders are delayed.
-const REQUESTS_AHEAD: usize = 1024;
-/// Why a server that answers cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unfit {
-    /// It is a replica.
-    Replica,
-    /// It is a node of a Cluster.
-    Cluster,
-    /// It is a Sentinel.
-    Sentinel,
-}
-
-/// Why a connection cannot be used.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// An error of the server or the network.
-    Error(RedisError),
-    /// The server cannot grant locks.
-    Unfit(Unfit),
-    /// Sentinels do not name the master.
-    Unresolved(Unresolved),
-}
-
-impl From<Unresolved> for Failure {
-    fn from(unresolved: Unresolved) -> Self {
-        Self::Unresolved(unresolved)
-    }
-}
-
-impl From<RedisError> for Failure {
-    fn from(error: RedisError) -> Self {
-        Self::Error(error)
-    }
-}
-
 /// A connection to a server that can grant locks. It carries no lock calls yet, because the
 /// earlier connections have not been ended.
 pub(super) struct Greeted {
@@ -105,22 +66,6 @@ impl Greeted {
     pub(super) async fn answers(&self) -> Result<(), RedisError> {
         observe(&self.connection).await.map(drop)
     }
-}
-
-/// Opens a connection. `pushed` gets what the server sends unasked.
-pub(super) async fn connect(
-    client: &Client,
-    pushed: impl Fn(PushInfo) + Send + Sync + 'static,
-) -> Result<MultiplexedConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(REQUESTS_AHEAD)
-        .set_push_sender(move |push| {
-            pushed(push);
-            Ok::<_, ()>(())
-        });
-    client.get_multiplexed_async_connection_with_config(&config).await
 }
 
 /// A connection that is ready for use.

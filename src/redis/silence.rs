@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use super::session::{Failure, Greeted, OPEN_TIMEOUT, Session};
+use super::{
+    failure::Failure,
+    session::{Greeted, OPEN_TIMEOUT, Session},
+};
 
 /// How long a connection may owe an answer before it is pinged.
 pub(super) const SUSPICIOUS: Duration = Duration::from_secs(1);

@@ -1,16 +1,18 @@
 //! How long waiters and the processes of waiters have for what others depend on.
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
-/// Divides the times, so that tests need not wait for them; only in debug builds. All processes
-/// that share a server must have the same value, because the times are a part of the library.
-const DIVISOR: &str = "LEASEHOLD_TEST_REDIS_TIMES_DIVISOR";
-
-/// The times in use.
-pub(super) static TIMES: LazyLock<Times> = LazyLock::new(|| {
-    let text = if cfg!(debug_assertions) { std::env::var(DIVISOR).ok() } else { None };
-    Times::divided_by(text.and_then(|text| text.parse().ok()).unwrap_or(1))
-});
+/// The times in use. All processes that share a server must have the same, so they are a part of
+/// the library's text.
+pub(super) const TIMES: Times = Times {
+    provisional: Duration::from_secs(2),
+    lapsed: Duration::from_secs(2),
+    look_max: Duration::from_secs(2),
+    foreign: Duration::from_millis(900),
+    answer: Duration::from_secs(2),
+    pause: Duration::from_secs(5),
+    reunion: Duration::from_secs(5),
+};
 
 /// See [`TIMES`].
 pub(super) struct Times {
@@ -30,19 +32,4 @@ pub(super) struct Times {
     /// For how long after connecting a notice that reached nobody shows no death: the connections
     /// of others may have been lost together with the one before.
     pub(super) reunion: Duration,
-}
-
-impl Times {
-    fn divided_by(divisor: u32) -> Self {
-        let ms = |ms| Duration::from_millis(ms) / divisor.clamp(1, 20);
-        Self {
-            provisional: ms(2_000),
-            lapsed: ms(2_000),
-            look_max: ms(2_000),
-            foreign: ms(900),
-            answer: ms(2_000),
-            pause: ms(5_000),
-            reunion: ms(5_000),
-        }
-    }
 }

@@ -174,7 +174,14 @@ impl Core {
         let answer = self.acquire(Verb::Confirm, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Gone => Ok(None),
-            other => self.granted_in_turn(attempt, other, answer.since).map(Some),
+            other => {
+                let handed = other.handed();
+                let grant = self.granted_in_turn(attempt, other, answer.since)?;
+                if handed == 0 {
+                    self.waiters.confirmed(&attempt.resource);
+                }
+                Ok(Some(grant))
+            }
         }
     }
 
@@ -185,20 +192,15 @@ impl Core {
         reply: Reply,
         since: lock::Instant,
     ) -> Result<Grant, BackendError> {
-        let handed = reply.handed();
         let grant = self.conclude(attempt, reply, since)?;
-        if handed == 0 {
-            self.waiters.confirmed(&attempt.resource);
-        }
         if self.waiters.waiting(&attempt.resource) > 1 {
             self.waiters.plan(&attempt.resource, grant.ttl);
         }
         Ok(grant)
     }
 
-    /// Ends a wait with an error. If an outage ended it, its place is removed when Redis is
-    /// back. The caller gets an error that excludes a grant, because the wait held only a
-    /// place.
+    /// Ends a wait with an error. If an outage ended it, its place, or the grant that a release
+    /// made for it, is removed when Redis is back. So the error excludes a grant.
     fn end_wait(
         &self,
         attempt: &Attempt,

@@ -47,10 +47,7 @@ impl Addressing {
         let mut sentinels = Vec::new();
         for host in hosts.split(',').map(str::trim).filter(|host| !host.is_empty()) {
             if host.starts_with("unix:") {
-                return Err((
-                    "redisHost",
-                    "must list Sentinels as host:port, since failover is true".into(),
-                ));
+                return Err(("redisHost", "must list Sentinels as host:port".into()));
             }
             let address = self.address(host)?;
             if !sentinels.contains(&address) {

@@ -20,7 +20,7 @@ use tokio::{
 
 use super::{
     super::{
-        errors::describe_failure,
+        failure::describe_failure,
         link::Link,
         route::Route,
         session::{OPEN_TIMEOUT, Session},

@@ -21,7 +21,7 @@ end
 
 -- The place of the attempt.
 local function own_place(args)
-  return string.sub(args[5], 1, 32) .. ':' .. args[3] .. ':' .. args[4]
+  return queue.process_of(args[5]) .. ':' .. args[3] .. ':' .. args[4]
 end
 
 -- Hands a free resource over to the first waiter that is alive. That nobody has done so before is a
@@ -109,7 +109,7 @@ end
 local function enter(keys, args)
   local place = own_place(args)
   local again = args[6] == '1'
-  questions.answer(keys, string.sub(args[5], 1, 32))
+  questions.answer(keys, queue.process_of(args[5]))
   if args[6] ~= '0' then
     local asked = format.asked(args)
     local how = queue.how(args[5])

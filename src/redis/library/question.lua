@@ -3,8 +3,8 @@
 -- A process that has gone has no subscriber. But a host that vanished counts as subscribed for as
 -- long as the server keeps its connection. So a caller in doubt puts a question: a set with the
 -- names of the processes among the first CHUNK places, each of which gets a `look`. A process
--- answers by removing its name, and each verb for one of its waiters does that first. Those whose
--- names are still there after ANSWER_MS lose their places, all together.
+-- answers by removing its name, when it enters, looks or leaves. Those whose names are still there
+-- after ANSWER_MS lose their places, all together.
 --
 -- A constant member keeps the set when all have answered, and its expiry tells its age, also on
 -- another server. Nobody is named later, so a name stands for silence since the question.
@@ -45,12 +45,13 @@ function questions.check(keys, how, in_doubt)
   if is_over then
     for _, name in ipairs(redis.call('SMEMBERS', keys[ASKED])) do
       if name ~= CONSTANT then
-        silent[name] = true
+        -- The caller is alive: it is calling.
+        if name ~= how.process then silent[name] = true end
         table.insert(names, name)
       end
     end
   end
-  if not asks and not next(silent) then return answer_ms, 0 end
+  if not asks and #names == 0 and not next(silent) then return answer_ms, 0 end
 
   local places = redis.call('ZRANGE', keys[QUEUE], 0, CHUNK - 1)
   local dropped, skipped, others, seen = {}, {}, {}, {}
@@ -73,4 +74,9 @@ function questions.check(keys, how, in_doubt)
   if not asks or #others == 0 then return answer_ms, #dropped end
   put(keys, others)
   return ANSWER_MS, #dropped
+end
+
+-- Puts a question if a notice gave a doubt: see queue.notify.
+function questions.ask_in_doubt(keys, how)
+  if how.is_in_doubt then questions.check(keys, how, true) end
 end

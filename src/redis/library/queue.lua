@@ -6,12 +6,17 @@
 -- LAPSED_MS after that, so that a look can see which process it was.
 local queue = {}
 
+-- The process of a caller.
+function queue.process_of(caller)
+  return string.sub(caller, 1, 32)
+end
+
 -- Reads what verbs know of their caller: the process, what a notice means that reached nobody, and
 -- the greatest number of readers. A look adds `lapsed`, a set of processes that may listen but did
 -- not confirm a hand-over in time.
 function queue.how(caller)
   return {
-    process = string.sub(caller, 1, 32),
+    process = queue.process_of(caller),
     unheard = string.byte(caller, 33),
     holders_max = tonumber(string.sub(caller, 34)),
   }
@@ -21,7 +26,7 @@ local readers = {}
 
 -- Notifies a process that one of its places has its turn. Returns whether the process may be alive.
 -- One without a subscriber is dead, unless its connection may have been lost a moment ago: then
--- that is a doubt.
+-- there is a doubt (`how.is_in_doubt`).
 --
 -- PUBLISH also counts subscribers to patterns, so a monitoring client makes dead processes seem
 -- alive. If there are such clients, or after a lapse, which they may have caused, direct subscribers
@@ -31,7 +36,7 @@ function queue.notify(keys, process, attempt, how)
   local heard = redis.pcall('PUBLISH', channel, 'call:' .. attempt .. ':' .. keys[RESOURCE])
   if type(heard) ~= 'number' then return false end
   if how.unheard == IN_DOUBT then
-    if heard == 0 then questions.check(keys, how, true) end
+    how.is_in_doubt = how.is_in_doubt or heard == 0
     return true
   end
   if (how.unheard == MONITORED or how.lapsed) and heard > 0 then
@@ -80,6 +85,7 @@ function queue.hand_over(keys, how)
         -- Another client may set a lock ID that a caller chose, and must not find the record of
         -- the grant that ended then.
         if not how.ended or how.ended.is_given ~= false then redis.call('DEL', keys[RECORD]) end
+        questions.ask_in_doubt(keys, how)
         return HANDED
       end
       dead[process] = true

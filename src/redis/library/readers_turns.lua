@@ -16,6 +16,12 @@ end
 -- result is that of `queue.hand_over`, but FREE also if the waiters must keep waiting, and HANDED
 -- also if an earlier hand-over is not confirmed yet. `how.called` is whether there is a new one.
 function readers:admit(how)
+  local handed = self:admit_first(how)
+  questions.ask_in_doubt(self.keys, how)
+  return handed
+end
+
+function readers:admit_first(how)
   local keys = self.keys
   if redis.call('EXISTS', keys[QUEUE]) == 0 then return FREE end
   local dead = {}

@@ -78,7 +78,7 @@ fn without_opinion(
         )),
         NoOpinion::NoSentinel => Some(Unresolved::refused(
             "redisHost",
-            format!("lists {from}, which is no Sentinel, though failover is true"),
+            format!("lists {from}, which is no Sentinel"),
         )),
         NoOpinion::Error(error) => {
             let (field, problem) = field_of(error)?;
@@ -87,7 +87,7 @@ fn without_opinion(
         NoOpinion::Late | NoOpinion::Lost => None,
     });
     refused.unwrap_or_else(|| {
-        let mut problem = "no Sentinel answered in time".to_owned();
+        let mut problem = "no Sentinel names the master".to_owned();
         for (from, why) in reasons() {
             let _ = write!(problem, "; {from}: {why}");
         }

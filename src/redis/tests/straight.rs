@@ -1,9 +1,6 @@
 //! Grants that a release makes for the next waiter of its own process.
 
-use std::{
-    pin::pin,
-    task::{Poll, ready},
-};
+use std::{pin::pin, task::Poll};
 
 use super::*;
 
@@ -16,15 +13,11 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> 
             return Poll::Ready(None);
         }
         left -= 1;
-        if left == 0 {
-            let last = future.as_mut().poll(context);
-            return Poll::Ready(if let Poll::Ready(output) = last {
-                Some(output)
-            } else {
-                None
-            });
+        match future.as_mut().poll(context) {
+            Poll::Pending if left > 0 => Poll::Pending,
+            Poll::Pending => Poll::Ready(None),
+            Poll::Ready(output) => Poll::Ready(Some(output)),
         }
-        Poll::Ready(Some(ready!(future.as_mut().poll(context))))
     })
     .await
 }
@@ -78,9 +71,11 @@ async fn the_next_has_its_grant_at_whatever_moment_the_unlock_is_dropped() {
         if polls == 0 {
             store.unlock(unlock(&held, "r")).await.unwrap();
         }
-        // No look comes so soon.
-        let next = tokio::time::timeout(SECOND / 2, next).await.expect("at once");
-        held = next.unwrap().unwrap();
+        let answered = Instant::now();
+        held = soon(next).await.unwrap().unwrap();
+        if ended.is_some() || polls == 0 {
+            assert!(held.since.elapsed() > answered.elapsed(), "it was called and confirmed");
+        }
         if ended.is_some() {
             break;
         }

@@ -107,6 +107,28 @@ async fn a_short_try_finds_what_an_earlier_one_has_asked() {
     assert_eq!(waiting(&mut connection, "r"), 0);
 }
 
+/// A question of another process had named it.
+/// Trap: redis 42
+#[tokio::test]
+async fn a_release_drops_no_places_of_its_own_process() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let process = processes(&mut connection).remove(0);
+    let held = take(&store, "r", MINUTE).await;
+    // Nobody listens for it, which gives the release a doubt.
+    put_places(&mut connection, "r", &names(1)[0], 1);
+    let own = [wait(&store, "r", MINUTE), wait(&store, "r", MINUTE)];
+    until("queued", || waiting(&mut connection, "r") == 3).await;
+    let question = key('a', "r");
+    let _: i64 = ask(&mut connection, &["SADD", &question, "", &process]);
+    let asked_3_s_ago = (3_600_000 - 3_000).to_string();
+    let _: i64 = ask(&mut connection, &["PEXPIRE", &question, &asked_3_s_ago]);
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    assert_eq!(waiting(&mut connection, "r"), 2);
+    own.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// Trap: redis 42
 #[tokio::test]
 async fn a_live_waiter_that_did_not_answer_enters_again() {

@@ -24,7 +24,7 @@ fn lone(server: &RedisServer, lines: &[&str]) -> Sentinels {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn sentinels_that_disagree_are_the_fault_of_their_list() {
     let servers = [RedisServer::start(), RedisServer::start()];
     let sentinels = [lone(&servers[0], &[]), lone(&servers[1], &[])];
@@ -36,7 +36,7 @@ async fn sentinels_that_disagree_are_the_fault_of_their_list() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn an_unknown_name_is_the_fault_of_the_name() {
     let server = RedisServer::start();
     let sentinels = lone(&server, &[]);
@@ -47,7 +47,7 @@ async fn an_unknown_name_is_the_fault_of_the_name() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn wrong_credentials_for_sentinels_are_told_from_those_for_the_master() {
     let server = RedisServer::start_with(&["--requirepass", "one"]);
     let sentinels = {
@@ -74,7 +74,7 @@ async fn wrong_credentials_for_sentinels_are_told_from_those_for_the_master() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn sentinels_that_are_not_reached_are_unavailable_and_named() {
     let server = RedisServer::start();
     let mut sentinels = lone(&server, &[]);
@@ -88,7 +88,7 @@ async fn sentinels_that_are_not_reached_are_unavailable_and_named() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn one_sentinel_that_answers_is_enough() {
     let server = RedisServer::start();
     let mut sentinels = Sentinels::watch(&server.address(), 3, 0, &[]);
@@ -98,7 +98,7 @@ async fn one_sentinel_that_answers_is_enough() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn servers_that_are_no_sentinels_and_the_reverse_are_the_fault_of_the_list() {
     let server = RedisServer::start();
     let (field, problem) = violation(watched(&server.address(), &[]).await);
@@ -113,7 +113,7 @@ async fn servers_that_are_no_sentinels_and_the_reverse_are_the_fault_of_the_list
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_master_that_cannot_be_reached_is_named_with_who_named_it() {
     let mut server = RedisServer::start();
     let sentinels = lone(&server, &[]);
@@ -150,7 +150,7 @@ fn log() -> &'static parking_lot::Mutex<Vec<u8>> {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_master_that_needs_no_replicas_is_warned_of() {
     let log = log();
     for (arguments, is_warned_of) in
@@ -169,7 +169,7 @@ async fn a_master_that_needs_no_replicas_is_warned_of() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn the_documented_permissions_suffice_at_sentinels() {
     let documented = include_str!("../../../../docs/redis.md");
     let (_, rule) = documented.split_once("redis-cli -p 26379").unwrap();

@@ -11,7 +11,7 @@ fn cut_replicas_off(deployment: &Deployment) {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn the_holder_of_a_grant_that_was_lost_is_told_and_the_next_has_a_greater_token() {
     let mut deployment = Deployment::start();
     let store = deployment.open().await;
@@ -30,7 +30,7 @@ async fn the_holder_of_a_grant_that_was_lost_is_told_and_the_next_has_a_greater_
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn waiters_whose_places_were_lost_enter_again() {
     let mut deployment = Deployment::start();
     let store = deployment.open().await;
@@ -70,7 +70,7 @@ fn isolate(master: &RedisServer) {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_master_without_replicas_that_must_have_some_grants_nothing() {
     let demanding = ["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"];
     let deployment = Deployment::start_with(&demanding);
@@ -98,7 +98,7 @@ async fn a_master_without_replicas_that_must_have_some_grants_nothing() {
 
 /// This is what the warning at Init is about.
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_master_that_is_cut_off_grants_until_the_next_is_known_and_fencing_orders_them() {
     let deployment = Deployment::start();
     let store = deployment.open().await;
@@ -114,7 +114,7 @@ async fn a_master_that_is_cut_off_grants_until_the_next_is_known_and_fencing_ord
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn the_built_in_lock_and_this_one_exclude_each_other_across_a_failover() {
     let deployment = Deployment::start();
     let store = deployment.open().await;

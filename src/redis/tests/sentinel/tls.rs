@@ -53,7 +53,7 @@ impl Files {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn tls_is_for_sentinels_and_for_the_master_that_they_name() {
     let files = Files::new();
     let (master, port) = (free_port(), free_port());
@@ -65,7 +65,7 @@ async fn tls_is_for_sentinels_and_for_the_master_that_they_name() {
 }
 
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn tls_that_only_one_side_uses_is_named() {
     let files = Files::new();
     let (master, port) = (free_port(), free_port());

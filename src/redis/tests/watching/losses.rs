@@ -83,7 +83,7 @@ async fn the_holders_of_a_lost_master_are_forgotten_with_it() {
 
 /// Trap: redis 46
 #[tokio::test]
-#[ignore = "long"]
+#[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_watch_follows_the_master_that_sentinels_name() {
     let deployment = super::super::sentinel::Deployment::start();
     let store = deployment.open().await;
