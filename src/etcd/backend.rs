@@ -18,8 +18,8 @@ use crate::{
     lease::{keeper::Keeper, leases::Leases},
     queue::{queues::Queues, session::Sessions, sweep},
     verbs::{
-        acquire::Tries, attempts::Attempts, inspect::Inspection, look::Patience,
-        release::Releases, renew::Renewals, wait::Waits,
+        attempts::Attempts, inspect::Inspection, look::Patience, release::Releases,
+        renew::Renewals, tries::Tries, wait::Waits,
     },
 };
 
@@ -77,7 +77,6 @@ impl EtcdBackend {
         background.spawn(purge(Arc::clone(&grants)));
         let writer = Arc::new(Writer {
             etcd: etcd(),
-            leases: Arc::clone(&leases),
             grants: Arc::clone(&grants),
             clock: clock.clone(),
         });

@@ -92,8 +92,8 @@ fn split_endpoints(properties: &mut Properties, list: &str, tls: bool) -> Vec<St
             _ => properties.refuse(
                 "endpoints",
                 format!(
-                    "names {endpoint:?}; write host:port, several separated by commas, and set \
-                     tlsEnable if they need TLS"
+                    "names {endpoint:?}; write host:port, several separated by commas; tlsEnable \
+                     alone decides whether they use TLS"
                 ),
             ),
         }

@@ -46,8 +46,9 @@ pub fn answer_margin(whole: Duration) -> Duration {
     (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
 }
 
-/// Like [`answer_margin`], for a grant that is renewed until its caller ends it. Nobody reads an
-/// answer that arrives as the caller gives up, and nobody would end the grant.
+/// How long before its deadline a call is answered that makes a grant which is renewed until its
+/// caller ends it. Longer than [`answer_margin`], because nobody would end a grant whose answer
+/// was not read.
 #[must_use]
 pub fn read_margin(whole: Duration) -> Duration {
     (whole / 4).clamp(READ_MARGIN_MIN, ANSWER_MARGIN_MAX)

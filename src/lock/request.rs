@@ -99,7 +99,7 @@ pub struct RenewRequest {
 pub struct UnlockRequest {
     /// What is locked.
     pub resource: ResourceId,
-    /// Whose grant to end.
+    /// Whose grant to end; never `Attempt`, which is the store's own clean-up.
     pub of: ReleaseOf,
 }
 

@@ -1,8 +1,8 @@
 //! Locks in the memory of this process. They end with the process. This backend is the
 //! default, and the reference for the behaviour of the others.
 //!
-//! The locks are in one [`table::Table`] with a mutex, which is never held across an await. A sweeper
-//! task ends grants when their TTL is over.
+//! The locks are in one [`table::Table`] with a mutex, which is never held across an await. A
+//! sweeper task ends grants when their TTL is over.
 
 mod changes;
 mod holders;

@@ -7,7 +7,7 @@ use leasehold_lock::BackendError;
 use leasehold_util::error_chain::{causes, chain};
 use tonic::{Code, ConnectError, Status};
 
-/// Why a request has no answer, or a write in a batch.
+/// Why a request, or a write in a batch, failed or has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// It changed nothing and never will: it was not sent, or certainly not applied. A retry, or
@@ -28,7 +28,8 @@ pub(crate) enum Failure {
 pub(crate) enum Refusal {
     /// The lease does not exist.
     LeaseNotFound,
-    /// The lease could no longer be used when the write's turn came, which was not sent.
+    /// The lease was too old when the write's turn came, so the write was not sent. etcd does not
+    /// say this, `commit` does.
     LeaseStale,
     /// The ID chosen for a lease is taken.
     LeaseExists,

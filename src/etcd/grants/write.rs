@@ -19,7 +19,7 @@ use crate::{
     etcd::Etcd,
     grants::{find::Held, local::Grants, local_grant::LocalGrant},
     keys::{GrantKeys, GrantName},
-    lease::{leases::Leases, pool::Lease, resolve::Begun, taken::Taken, ttl::lease_ttl_s},
+    lease::{pool::Lease, resolve::Begun, taken::Taken, ttl::lease_ttl_s},
     record::Record,
     revision::Revision,
 };
@@ -81,7 +81,6 @@ pub(crate) struct Bounds<'a> {
 /// Writes grants.
 pub(crate) struct Writer {
     pub(crate) etcd: Arc<Etcd>,
-    pub(crate) leases: Arc<Leases>,
     pub(crate) grants: Arc<Grants>,
     /// The wall clock, which only shows people when a grant began.
     pub(crate) clock: Clock,
@@ -142,7 +141,7 @@ impl Writer {
         let (name, token) = (held.name.clone(), held.token);
         let grant = LocalGrant { name, token, written, lease, attempt: None };
         let is_alive = self.grants.moved(held.resource, held.lease(), grant);
-        let is_safe = is_alive && self.leases.is_of_this_term(&lease);
+        let is_safe = is_alive && self.grants.leases.is_of_this_term(&lease);
         Ok(is_safe.then_some(Placed { lease, since }))
     }
 
@@ -159,7 +158,7 @@ impl Writer {
         let mut lease = tokio::select! {
             biased;
             () = unwanted.cancelled() => return Err(NotWritten::Not("the caller has gone".into())),
-            taken = self.leases.take(record.lease_ttl_s, begun.is_new(), until) => {
+            taken = self.grants.leases.take(record.lease_ttl_s, begun.is_new(), until) => {
                 taken.map_err(|failure| NotWritten::Not(Arc::clone(failure.why())))?
             }
         };

@@ -1,29 +1,23 @@
-//! Leases for new grants: taken from the pool or granted, and given back.
+//! The leases of this process: kept, kept alive, given back and revoked. `taken` takes them.
 
 use std::{sync::Arc, time::Duration};
 
-use etcd_client::{LeaseGrantOptions, LeaseTimeToLiveOptions};
+use etcd_client::LeaseTimeToLiveOptions;
 use leasehold_lock as lock;
-use leasehold_util::retry::pause_before;
 use parking_lot::Mutex;
 use tokio::{
     sync::Semaphore,
     time::{Instant, interval, timeout_at},
 };
-use uuid::Uuid;
 
 use crate::{
     background::Background,
-    client::{
-        connection::{Connection, delays},
-        failure::{Failure, Refusal, no_space},
-    },
+    client::{connection::Connection, failure::Failure},
     lease::{
         keeper::Keeper,
         pool::{Lease, Pool, SLACK},
         resolve::revoke,
         revocations::{Revocations, Unwanted},
-        taken::Taken,
     },
 };
 #[cfg(test)]
@@ -39,14 +33,15 @@ const CHORES_INTERVAL: Duration = Duration::from_millis(200);
 const REFRESH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Idle leases are kept alive after the leases of grants that are needed earlier.
 const UNHURRIED: Duration = Duration::from_secs(60);
+
 /// The leases of this process: the owner of those that belong to no grant.
 pub(crate) struct Leases {
     pub(super) connection: Arc<Connection>,
-    keeper: Keeper,
-    pool: Mutex<Pool>,
+    pub(super) keeper: Keeper,
+    pub(super) pool: Mutex<Pool>,
     pub(super) revocations: Arc<Revocations>,
     /// Limits the lease grants in flight.
-    granting: Semaphore,
+    pub(super) granting: Arc<Semaphore>,
 }
 
 impl Leases {
@@ -58,32 +53,10 @@ impl Leases {
     ) -> Arc<Self> {
         let revocations = Revocations::start(Arc::clone(&connection), background);
         let pool = Mutex::new(Pool::new(KEPT_MAX));
-        let granting = Semaphore::new(GRANTING_MAX);
+        let granting = Arc::new(Semaphore::new(GRANTING_MAX));
         let leases = Arc::new(Self { connection, keeper, pool, revocations, granting });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         leases
-    }
-
-    /// A lease of `asked_s` seconds, whose whole TTL it covers: an idle one, refreshed if need
-    /// be, or a new one. A new one for a new grant waits while too many are still to be revoked.
-    /// If the caller leaves, the lease is kept for others when it arrives.
-    pub(crate) async fn take(
-        self: &Arc<Self>,
-        asked_s: u64,
-        is_new_grant: bool,
-        until: Instant,
-    ) -> Result<Taken, Failure> {
-        if let Some(lease) = self.take_idle(asked_s, until).await? {
-            return Ok(lease);
-        }
-        let leases = Arc::clone(self);
-        let granting = tokio::spawn(async move {
-            if is_new_grant {
-                leases.revocations.wait_for_room(until).await?;
-            }
-            leases.grant(asked_s, until).await
-        });
-        granting.await.unwrap_or_else(|_| Err(Failure::NotSent("the store is closing".into())))
     }
 
     /// Whether a lease was granted in the current term. If not, it may end before what it is
@@ -95,33 +68,6 @@ impl Leases {
     /// Whether a lease of this TTL would have to be granted, after others.
     pub(crate) fn is_granting_many(&self, asked_s: u64) -> bool {
         self.granting.available_permits() == 0 && !self.pool.lock().has(asked_s)
-    }
-
-    async fn take_idle(
-        self: &Arc<Self>,
-        asked_s: u64,
-        until: Instant,
-    ) -> Result<Option<Taken>, Failure> {
-        loop {
-            let Some(lease) = self.pool.lock().take(asked_s) else { return Ok(None) };
-            let taken = Taken::new(self, lease);
-            if !self.may_reuse(&lease) {
-                continue;
-            }
-            if lease.is_fresh(lock::Instant::now()) {
-                return Ok(Some(taken));
-            }
-            match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await? {
-                None => taken.gone(),
-                // The answer may be the first that names another term.
-                Some(_) if !self.may_reuse(&lease) => {}
-                Some(kept) => {
-                    let ttl_s = kept.ttl_s.max(lease.asked_s);
-                    let lease = Lease { refreshed: kept.sent, ttl_s, ..lease };
-                    return Ok(Some(taken.alive(lease)));
-                }
-            }
-        }
     }
 
     /// How long what lies under a lease still lives if nobody keeps the lease alive, as far
@@ -152,56 +98,6 @@ impl Leases {
             .map_err(Failure::from)?;
         let utf8 = |key: &Vec<u8>| String::from_utf8(key.clone()).ok();
         Ok(answer.keys().iter().filter_map(utf8).collect())
-    }
-
-    /// Grants a lease. Its ID is chosen here, so that it can be revoked if the answer is
-    /// lost, or if the caller leaves.
-    pub(crate) async fn grant(
-        self: &Arc<Self>,
-        asked_s: u64,
-        until: Instant,
-    ) -> Result<Taken, Failure> {
-        let ttl = i64::try_from(asked_s).unwrap_or(i64::MAX);
-        let mut delays = delays();
-        let _permit = timeout_at(until, self.granting.acquire()).await.map_err(|_| {
-            Failure::NotSent("too many leases are being granted at once".into())
-        })?;
-        loop {
-            let link = self.connection.link(until).await?;
-            let mut client = link.client().lease_client();
-            // Read before the request: if the lease is taken to be older than it is, it is
-            // only reused less.
-            let (sent, origin) = (lock::Instant::now(), link.origin());
-            if self.connection.is_out_of_space(Instant::now()) {
-                return Err(Failure::NotSent(no_space()));
-            }
-            let asked =
-                Lease { id: random_id(), asked_s, ttl_s: asked_s, refreshed: sent, origin };
-            let lease = Taken::asked(self, asked);
-            let options = Some(LeaseGrantOptions::new().with_id(lease.id));
-            let request = Box::pin(client.grant(ttl, options));
-            match self.connection.answer(&link, until, request).await {
-                Ok(granted) => {
-                    let ttl_s = u64::try_from(granted.ttl()).unwrap_or(asked_s);
-                    return Ok(lease.alive(Lease { ttl_s, ..asked }));
-                }
-                // The ID belongs to another lease.
-                Err(Failure::Refused(Refusal::LeaseExists, _)) => lease.gone(),
-                Err(Failure::OutOfSpace(why)) => return Err(Failure::NotSent(why)),
-                Err(failure) if failure.is_passing() => {
-                    if matches!(failure, Failure::NotSent(_)) {
-                        lease.gone();
-                    }
-                    if !pause_before(until, delays.next_delay()).await {
-                        return Err(Failure::NotSent(Arc::clone(failure.why())));
-                    }
-                }
-                Err(refused) => {
-                    lease.gone();
-                    return Err(refused);
-                }
-            }
-        }
     }
 
     /// Takes back a lease under which nothing lives and nothing will: it was never used, or
@@ -272,13 +168,7 @@ impl Leases {
     }
 
     /// Whether an idle lease may be used for a new grant.
-    fn may_reuse(&self, lease: &Lease) -> bool {
+    pub(super) fn may_reuse(&self, lease: &Lease) -> bool {
         lease.origin.allows_reuse(self.connection.origin())
     }
-}
-
-/// An ID that nobody else chooses; positive, as etcd's own are.
-fn random_id() -> i64 {
-    let (random, _) = Uuid::new_v4().as_u64_pair();
-    i64::try_from(random >> 1).unwrap_or(1).max(1)
 }

@@ -259,12 +259,13 @@ impl Revocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::leases::Leases;
+    use crate::{config::Config, keys::Keys};
 
     /// Trap: etcd 37
     #[tokio::test(start_paused = true)]
     async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
-        let revocations = Arc::clone(&Leases::offline().revocations);
+        let connection = Arc::new(Connection::new(Config::offline(), &Keys::new("t")));
+        let revocations = Revocations::start(connection, &Background::default());
         for id in 1..=20_000 {
             revocations.push(Unwanted::new(id));
             tokio::task::yield_now().await;

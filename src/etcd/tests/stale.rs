@@ -96,16 +96,7 @@ async fn a_renewal_whose_caller_left_leaves_no_lease(version: Version) {
         let renewal = renew(&backend, "r", &grant.lock_id, longer);
         let _ = tokio::time::timeout(Duration::from_micros(50 * round), renewal).await;
     }
-    // Behind the leases of so many renewals, a slow disk may answer the unlock too late.
-    let mut unlocked = unlock(&backend, "r", &grant).await;
-    for _ in 0..5 {
-        if !matches!(unlocked, Err(BackendError::Unknown(_))) {
-            break;
-        }
-        unlocked = unlock(&backend, "r", &grant).await;
-    }
-    let is_over = matches!(unlocked, Ok(()) | Err(BackendError::NotHeld { .. }));
-    assert!(is_over, "{unlocked:?}");
+    unlock(&backend, "r", &grant).await.unwrap();
     backend.close().await;
     eventually("no lease outlives the store", async || server.leases().await == 0).await;
 }

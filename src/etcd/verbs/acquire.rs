@@ -1,26 +1,23 @@
 //! TRY: one write, which takes place only if there is no waiter, and no grant that excludes
 //! the new one.
 
-use std::sync::Arc;
-
 use leasehold_lock::{Attempt, BackendError, FencingToken, Grant, Mode, Renewal};
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     commit::op::Op,
-    etcd::Etcd,
     grants::{
         local::Seat,
         readers::{Count, Uncounted},
-        write::{Bounds, Placed, Writer, Written},
+        write::{Bounds, Placed, Written},
     },
     keys::{GrantKeys, GrantName, Keys},
     lease::ttl::lease_ttl_s,
     verbs::{
         attempts::{Failed, Leftover},
         look::{Met, Patience},
-        renew::Renewals,
+        tries::Tries,
     },
 };
 
@@ -32,15 +29,6 @@ pub(super) enum Free {
     /// By one comparison of the grants' keys and one of the waiters' keys, because there is
     /// a key among the resource's keys that is neither.
     HolderAndQueue,
-}
-
-/// Makes grants at once or not at all.
-pub(crate) struct Tries {
-    pub(crate) etcd: Arc<Etcd>,
-    pub(crate) writer: Arc<Writer>,
-    pub(crate) renewals: Arc<Renewals>,
-    /// How many shared grants a resource may have.
-    pub(crate) holders_max: usize,
 }
 
 impl Tries {
@@ -66,7 +54,7 @@ impl Tries {
             let seems_held = self.writer.grants.contention.seems_held(resource, mode);
             // Of many tries at once most may be in vain, so none waits for a lease before it
             // has looked.
-            let is_slow = self.writer.leases.is_granting_many(lease_ttl_s(attempt.ttl));
+            let is_slow = self.writer.grants.leases.is_granting_many(lease_ttl_s(attempt.ttl));
             if look_first || seat.is_err() || seems_held || is_slow {
                 look_first = false;
                 let look = self.look(attempt, &keys, patience, until);
@@ -110,7 +98,7 @@ impl Tries {
         until: Instant,
     ) -> Result<Grant, Failed> {
         let (mut ttl, mut since) = (placed.lease.grant_ttl(), placed.since);
-        if !self.writer.leases.is_of_this_term(&placed.lease) {
+        if !self.writer.grants.leases.is_of_this_term(&placed.lease) {
             let (resource, lock_id) = (attempt.resource.clone(), attempt.lock_id.clone());
             let renewal = Renewal { resource, lock_id, ttl: attempt.ttl };
             let renewed = Box::pin(self.renewals.renew(&renewal, until)).await;

@@ -251,7 +251,15 @@ mod tests {
 
     #[test]
     fn a_place_that_was_made_up_is_none_or_some_other_place() {
-        for cursor in ["", "7", "7:1", "x:1:s", "7:x:s", "-7:1:s"] {
+        for cursor in [
+            "",
+            "7",
+            "7:s",
+            "7:s-1f",
+            "7:s-00000000000000xx",
+            "x:s-000000000000001f",
+            "-7:s-000000000000001f",
+        ] {
             assert_eq!(read_place(cursor), None, "{cursor}");
         }
     }

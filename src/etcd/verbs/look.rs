@@ -10,8 +10,7 @@ use crate::{
     commit::op::Op,
     grants::{find::Held, readers::Count},
     keys::{GrantKeys, range_end},
-    revision::Revision,
-    verbs::acquire::Tries,
+    verbs::tries::Tries,
 };
 
 /// What the caller of an attempt asked for.
@@ -173,8 +172,7 @@ impl Tries {
         until: Instant,
     ) -> Result<(), BackendError> {
         let Some(key) = keys.request() else { return Ok(()) };
-        let created = Revision::from_etcd(request.create_revision());
-        let op = Op::of_grant(keys, until).when_created_at(key, created).delete(key);
+        let op = Op::of_grant(keys, until).when_unchanged(key, request).delete(key);
         self.etcd.committer.commit(op).await.map_err(Failure::unavailable)?;
         Ok(())
     }

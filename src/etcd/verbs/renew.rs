@@ -106,7 +106,7 @@ impl Renewals {
             // It is not known when another process's lease was granted.
             let is_safe = known.is_some_and(|grant| {
                 grants.refreshed(resource, &grant.name, grant.lease.id, alive.sent);
-                self.writer.leases.is_of_this_term(&grant.lease)
+                self.writer.grants.leases.is_of_this_term(&grant.lease)
             });
             if is_safe {
                 return Ok(renewed);

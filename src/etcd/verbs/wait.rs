@@ -19,9 +19,9 @@ use crate::{
     },
     revision::Revision,
     verbs::{
-        acquire::Tries,
         attempts::{Failed, Leftover},
         look::{Met, Patience},
+        tries::Tries,
     },
     waiter_record::WaiterRecord,
 };

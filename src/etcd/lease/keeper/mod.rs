@@ -3,7 +3,8 @@
 //! etcd answers the keep-alives of one stream one after the other, and a follower asks its
 //! leader about each. So there are several streams, each with few keep-alives in flight.
 //! Waiting keep-alives are sent in the order in which they are needed. Of the streams that have
-//! room, the one that was busy last is woken, so that a process with little to do uses few.
+//! room, the one that was busy last is woken, so that a process with little to do uses few. Each
+//! keep-alive wakes one, so a burst of them may open all.
 
 mod queue;
 mod stream;

@@ -23,7 +23,8 @@ pub(crate) struct KeptAlive {
     pub(crate) sent: lock::Instant,
 }
 
-/// The answer to a keep-alive: `None` if the lease does not exist any more, and its keys are gone.
+/// What became of a keep-alive: `Ok(None)` if the lease does not exist any more, and its keys are
+/// gone.
 pub(super) type Kept = Result<Option<KeptAlive>, Failure>;
 
 /// A lease that is to be kept alive.
