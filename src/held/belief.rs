@@ -7,11 +7,12 @@ use leasehold_lock::{Instant, Renewed, Ttl, safe_deadline};
 /// Until when the holder may rely on a grant, with the requests that determine it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Belief {
-    terms: Extent,
+    extent: Extent,
     /// When the latest request that may have changed the TTL was sent.
     sent: Instant,
 }
 
+/// For how long a grant lasts, as far as the requests so far allow.
 #[derive(Clone, Copy, Debug)]
 struct Extent {
     /// The TTL granted, or the TTL of a later request that may have been granted.
@@ -33,36 +34,36 @@ pub(super) struct Sending {
 impl Belief {
     /// A grant of `ttl` that counts from `since`, for which `asked` was asked.
     pub(super) fn new(since: Instant, ttl: Duration, asked: Duration) -> Self {
-        let terms = Extent { ttl, asked, safe_deadline: safe_deadline(since, ttl) };
-        Self { terms, sent: since }
+        let extent = Extent { ttl, asked, safe_deadline: safe_deadline(since, ttl) };
+        Self { extent, sent: since }
     }
 
     /// The TTL that was granted.
     pub(super) fn ttl(&self) -> Duration {
-        self.terms.ttl
+        self.extent.ttl
     }
 
     /// The TTL that renewals ask for.
     pub(super) fn asked(&self) -> Duration {
-        self.terms.asked
+        self.extent.asked
     }
 
     /// Until when the holder may rely on the grant.
     pub(super) fn safe_deadline(&self) -> Instant {
-        self.terms.safe_deadline
+        self.extent.safe_deadline
     }
 
     /// A request for the TTL `asked` is sent at `at`. Until it is answered, the belief
     /// is no longer than that allows, and renewals ask for no more.
     pub(super) fn sends(&mut self, at: Instant, asked: Duration) -> Sending {
-        let before = self.terms;
-        let terms = &mut self.terms;
+        let before = self.extent;
+        let extent = &mut self.extent;
         self.sent = at;
-        terms.safe_deadline =
-            terms.safe_deadline.min(safe_deadline(at, asked.max(Ttl::MIN.duration())));
-        if asked < terms.asked {
-            terms.asked = asked;
-            terms.ttl = terms.ttl.min(asked);
+        extent.safe_deadline =
+            extent.safe_deadline.min(safe_deadline(at, asked.max(Ttl::MIN.duration())));
+        if asked < extent.asked {
+            extent.asked = asked;
+            extent.ttl = extent.ttl.min(asked);
         }
         Sending { at, asked, before }
     }
@@ -71,19 +72,19 @@ impl Belief {
     /// request was sent since.
     pub(super) fn did_not_happen(&mut self, sending: &Sending) {
         if self.sent == sending.at {
-            self.terms = sending.before;
+            self.extent = sending.before;
         }
     }
 
     /// A renewal succeeded. A later request for less may take effect after it.
     pub(super) fn renewed(&mut self, sending: &Sending, renewed: Renewed) {
         let safe_deadline = safe_deadline(renewed.since, renewed.ttl);
-        let was_shortened = self.terms.asked < sending.asked.min(sending.before.asked);
+        let was_shortened = self.extent.asked < sending.asked.min(sending.before.asked);
         if was_shortened {
-            self.terms.ttl = self.terms.ttl.min(renewed.ttl);
-            self.terms.safe_deadline = self.terms.safe_deadline.min(safe_deadline);
+            self.extent.ttl = self.extent.ttl.min(renewed.ttl);
+            self.extent.safe_deadline = self.extent.safe_deadline.min(safe_deadline);
         } else {
-            self.terms = Extent { ttl: renewed.ttl, asked: sending.asked, safe_deadline };
+            self.extent = Extent { ttl: renewed.ttl, asked: sending.asked, safe_deadline };
         }
     }
 
@@ -91,12 +92,12 @@ impl Belief {
     /// If another request was sent after the replay, that answer does not
     /// lengthen the belief.
     pub(super) fn replayed(&mut self, replay: Self) {
-        let mut terms = replay.terms;
+        let mut extent = replay.extent;
         if replay.sent < self.sent {
-            terms.ttl = terms.ttl.min(self.terms.ttl);
-            terms.safe_deadline = terms.safe_deadline.min(self.terms.safe_deadline);
+            extent.ttl = extent.ttl.min(self.extent.ttl);
+            extent.safe_deadline = extent.safe_deadline.min(self.extent.safe_deadline);
         }
-        *self = Self { terms, sent: replay.sent.max(self.sent) };
+        *self = Self { extent, sent: replay.sent.max(self.sent) };
     }
 }
 

@@ -77,7 +77,8 @@ pub(super) type RecordId = u64;
 /// type: [`Renewal`](super::renewal::Renewal) within the schedule, [`Unlock`] and
 /// [`Keeper`].
 pub(super) struct Record {
-    /// Of the latest request that got the grant.
+    /// Of the first request that got the grant, but for `since` and `request_id`, which are those
+    /// of the latest. The schedule has the present TTL and what is known of renewals.
     pub(super) holding: Holding,
     pub(super) claims: Claims,
     pub(super) schedule: RenewalSchedule,

@@ -22,7 +22,7 @@ pub enum Change {
     Set(Component),
 }
 
-/// SIGHUP cannot be listened for.
+/// Why component YAML cannot be followed: SIGHUP cannot be listened for.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen for SIGHUP: {0}")]
 pub struct WatchError(#[from] io::Error);
@@ -41,7 +41,7 @@ pub fn watch(
     let mut current = Current::default();
     current.replace(loaded.components.clone());
     let mut reported = texts(&loaded.problems);
-    let mut before = None;
+    let (mut before, mut is_applied) = (None, false);
     let (changes, receiver) = mpsc::channel(CHANGES_MAX);
     tokio::spawn(async move {
         loop {
@@ -50,6 +50,7 @@ pub fn watch(
                 hung_up = timeout(INTERVAL, hangup.next()) => if hung_up.is_ok() {
                     info!("SIGHUP: reading component YAML again");
                     reported.clear();
+                    is_applied = false;
                 },
             }
             let resources = resources.clone();
@@ -57,7 +58,10 @@ pub fn watch(
                 spawn_blocking(move || resources.load().map_err(|why| why.to_string()));
             let Ok(reading) = reading.await else { continue };
             if before.as_ref() != Some(&reading) {
-                before = Some(reading);
+                (before, is_applied) = (Some(reading), false);
+                continue;
+            }
+            if std::mem::replace(&mut is_applied, true) {
                 continue;
             }
             let problems = match &reading {

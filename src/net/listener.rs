@@ -73,7 +73,7 @@ impl AsRawFd for Stream {
 }
 
 impl Listener {
-    /// Opens a port; 0 lets the system choose. `flags` are what names it on the command line.
+    /// Opens a port; 0 lets the system choose. `flags` are those that name it on the command line.
     pub async fn bind(address: SocketAddr, flags: &'static str) -> Result<Self, ListenError> {
         let bound = TcpListener::bind(address).await;
         let bound = bound.and_then(|listener| Ok((listener.local_addr()?, listener)));

@@ -71,7 +71,7 @@ impl AppNames {
 
     /// The app's name of a resource of the store; `None` if it belongs to another app.
     #[must_use]
-    pub fn read(&self, resource: &ResourceId) -> Option<ResourceName> {
+    pub fn name_of(&self, resource: &ResourceId) -> Option<ResourceName> {
         let rest = self.without_prefix(resource)?;
         let name = ResourceName::decode(&ResourceId::new(rest).ok()?)?;
         (self.has_namespaces || !name.has_namespace()).then_some(name)
@@ -84,14 +84,14 @@ impl AppNames {
 
     /// The resources of the store that the app means. The violation names `namespace` if
     /// the app can use none.
-    pub fn scope(&self, wanted: NameScope) -> Result<Scope, Violation> {
+    pub fn scope_of(&self, wanted: NameScope) -> Result<Scope, Violation> {
         if !wanted.namespace.segments().is_empty() && !self.has_namespaces {
             return Err(no_namespaces());
         }
         let names = self.clone();
         let beginning = self.beginning(&wanted);
         Ok(Scope::of(&beginning, move |resource| {
-            names.read(resource).is_some_and(|name| wanted.has(&name))
+            names.name_of(resource).is_some_and(|name| wanted.has(&name))
         }))
     }
 
@@ -264,11 +264,11 @@ mod tests {
         for (prefix, app_id) in [("appid", ""), ("none", "app")] {
             let names = AppNames::new(prefix, STORE, app_id).unwrap();
             for own in ["lock||r", "lock||a/b|c", "lock||||a/b//r"] {
-                assert!(names.read(&id(own)).is_some(), "{own}");
+                assert!(names.name_of(&id(own)).is_some(), "{own}");
             }
             for other in ["lock||app||r", "lock||app||||a//r", "lock||||a//b//c", "lock||", "r"]
             {
-                assert!(names.read(&id(other)).is_none(), "{other}");
+                assert!(names.name_of(&id(other)).is_none(), "{other}");
             }
         }
     }
@@ -278,10 +278,10 @@ mod tests {
         for (prefix, app_id, own) in [("", "app", "lock||||"), ("appid", "a|b", "lock||a|b||")]
         {
             let names = AppNames::new(prefix, STORE, app_id).unwrap();
-            assert!(names.read(&id(&format!("{own}r"))).is_some());
-            assert!(names.read(&id(&format!("{own}||a//r"))).is_none());
-            assert!(names.scope(scope(&[], true, "")).is_ok());
-            let refused = names.scope(scope(&["a"], false, "")).unwrap_err();
+            assert!(names.name_of(&id(&format!("{own}r"))).is_some());
+            assert!(names.name_of(&id(&format!("{own}||a//r"))).is_none());
+            assert!(names.scope_of(scope(&[], true, "")).is_ok());
+            let refused = names.scope_of(scope(&["a"], false, "")).unwrap_err();
             assert_eq!(refused.field, "namespace");
         }
     }
@@ -355,13 +355,13 @@ mod tests {
         ) {
             let stored = of_app(app_id).of(&name).unwrap();
             let names = of_app(app_id);
-            prop_assert_eq!(names.read(&stored), Some(name.clone()));
+            prop_assert_eq!(names.name_of(&stored), Some(name.clone()));
             let within = name.namespace().segments();
             let asked = wanted.namespace.segments();
             let fits = name.key().as_str().starts_with(&wanted.prefix)
                 && (within == asked
                     || wanted.children && within.len() > asked.len() && within[..asked.len()] == *asked);
-            prop_assert_eq!(names.scope(wanted).unwrap().has(&stored), fits);
+            prop_assert_eq!(names.scope_of(wanted).unwrap().has(&stored), fits);
         }
 
         /// Trap: sidecar 29
@@ -374,8 +374,8 @@ mod tests {
             prop_assume!(app_id != other);
             let stored = of_app(other).of(&name).unwrap();
             let names = of_app(app_id);
-            prop_assert!(!names.scope(wanted).unwrap().has(&stored), "{}", stored);
-            prop_assert_eq!(names.read(&stored), None);
+            prop_assert!(!names.scope_of(wanted).unwrap().has(&stored), "{}", stored);
+            prop_assert_eq!(names.name_of(&stored), None);
         }
 
         /// Whatever else is in the store.
@@ -383,8 +383,8 @@ mod tests {
         fn a_scope_has_only_what_the_app_could_lock(rest in "[ab|/%]{0,12}", app_id in app_id()) {
             let stored = id(&format!("lock||{rest}"));
             let names = of_app(app_id);
-            let all = names.scope(scope(&[], true, "")).unwrap();
-            let own = names.read(&stored);
+            let all = names.scope_of(scope(&[], true, "")).unwrap();
+            let own = names.name_of(&stored);
             let again = own.as_ref().map(|own| of_app(app_id).of(own).unwrap());
             prop_assert_eq!(all.has(&stored), again.as_ref() == Some(&stored));
         }

@@ -8,6 +8,7 @@
 //! - [`identity`]: the holder that is shown for the app's locks.
 //! - [`name`]: the app's names of resources; [`app_names`]: their names in a store.
 //! - [`stores`], [`loader`]: the app's lock stores.
+//! - [`options`]: the command line; `usage`: its errors.
 //! - [`listen`]: the listeners; [`run`]: start, serve, drain.
 
 pub mod api;
@@ -27,8 +28,10 @@ mod run;
 pub mod stores;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 pub use api::error::ApiError;
 pub use app::protocol::AppProtocol;
-pub use options::{Options, SidecarArgs, UsageError};
+pub use options::{Options, SidecarArgs};
 pub use run::{Hooks, Sidecar};
+pub use usage::UsageError;

@@ -14,6 +14,7 @@ use super::{
     app::{client::AppChannel, protocol::AppProtocol},
     daprd::flags::DaprdFlags,
     identity::Instance,
+    usage::UsageError,
 };
 
 /// Speak the Dapr API to an app: lock calls are served here, every other call
@@ -154,11 +155,6 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it is no duration; use for example 1h, 90m or 30s, or 0".to_owned())
 }
 
-/// Why the command line is wrong; names the flag and the fix.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UsageError(pub(crate) String);
-
 /// The sidecar's own settings, checked.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -206,10 +202,14 @@ impl SidecarArgs {
             _ if self.enable_app_health_check && self.app_port == 0 => {
                 "--enable-app-health-check needs the app's port; give --app-port".to_owned()
             }
-            _ if u64::from(timeout) > u64::from(interval) * 1000 => format!(
-                "--app-health-probe-timeout ({timeout}ms) must not be greater than \
+            _ if self.enable_app_health_check
+                && u64::from(timeout) > u64::from(interval) * 1000 =>
+            {
+                format!(
+                    "--app-health-probe-timeout ({timeout}ms) must not be greater than \
                  --app-health-probe-interval ({interval}s)"
-            ),
+                )
+            }
             Some(_) if self.app_id.is_empty() => {
                 "--unix-domain-socket needs --app-id, which names the sockets".to_owned()
             }
@@ -370,6 +370,8 @@ mod tests {
         for (bad, flag) in [(&slow[..], "-probe-timeout"), (&[], "--app-port")] {
             assert!(check(bad).unwrap_err().to_string().contains(flag), "{bad:?}");
         }
+        let unused = ["sidecar", "--app-health-probe-timeout=5001"];
+        assert_eq!(CommandLine::try_parse_from(unused).unwrap().sidecar.check(), Ok(()));
         let never = ["sidecar", "--app-health-threshold=0"];
         assert!(CommandLine::try_parse_from(never).is_err());
     }

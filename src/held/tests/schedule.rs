@@ -106,14 +106,14 @@ async fn a_renewal_asks_for_what_was_asked_for_not_for_what_was_granted() {
     let granted = Duration::from_secs(3);
     let belief = Belief::new(now, granted, asked);
     let mut schedule = RenewalSchedule::new(now, belief, true, MaxHold::Unlimited, 0.0);
-    let terms = |schedule: &RenewalSchedule| {
+    let extent = |schedule: &RenewalSchedule| {
         let belief = schedule.belief;
         (belief.ttl(), belief.asked())
     };
-    assert_eq!(terms(&schedule), (granted, asked));
+    assert_eq!(extent(&schedule), (granted, asked));
     let sending = schedule.sends(now, asked);
     schedule.renewed(&sending, Renewed { id: None, ttl: granted, since: now }, 0.0);
-    assert_eq!(terms(&schedule), (granted, asked));
+    assert_eq!(extent(&schedule), (granted, asked));
     assert_eq!(schedule.next(), now + granted / 3);
 }
 

@@ -77,10 +77,24 @@ async fn a_name_given_twice_changes_nothing_until_it_is_mended() {
     let folder = Folder::with(&[("a.yaml", &component("a", ""))]);
     let mut changes = watched(&folder);
     folder.write("b.yaml", &format!("{}---\n{}", component("a", ""), component("b", "")));
-    let nothing = timeout(Duration::from_secs(1), changes.recv()).await;
+    // A change is sent after two equal readings, which are a second apart.
+    let nothing = timeout(Duration::from_secs(4), changes.recv()).await;
     assert!(nothing.is_err(), "{nothing:?}");
     folder.write("b.yaml", &component("b", ""));
     assert_eq!(next(&mut changes).await, is('+', "b"));
+}
+
+/// An editor or a deployment writes in several steps.
+#[tokio::test]
+async fn a_file_that_still_changes_is_not_applied() {
+    let folder = Folder::with(&[]);
+    let mut changes = watched(&folder);
+    for step in 0..6 {
+        folder.write("a.yaml", &component(&format!("step-{step}"), ""));
+        tokio::time::sleep(Duration::from_millis(600)).await;
+    }
+    folder.write("a.yaml", &component("end", ""));
+    assert_eq!(next(&mut changes).await, is('+', "end"));
 }
 
 #[test]

@@ -2,33 +2,19 @@
 
 use futures_util::{Stream, stream};
 use leasehold_lock::{
-    GrantId, LockError, ResourceId, Store, Violation,
-    inspect::{EndOutcome, GrantView, Listing, LockView, Scope},
+    GrantId, LockError, ResourceId, Store,
+    inspect::{EndOutcome, GrantView, Listing, LockView},
 };
 use leasehold_proto::locks as pb;
 
 use super::{
     forced_by::ForcedBy,
-    messages::{Named, count, event, state, waiter},
+    messages::{count, event, state, waiter},
+    names::Names,
     pages::List,
     requests::{end_request, holder_prefix, watched_scope},
 };
 use crate::completed::completed;
-
-/// The names by which callers know the resources of a store.
-pub trait Names: Clone + Send + Sync + 'static {
-    /// The store's name of a resource; the violation names `resource_id` or `namespace`.
-    fn resource(&self, id: &str, namespace: Vec<String>) -> Result<ResourceId, Violation>;
-
-    /// The resources of a scope; the violation names `namespace` or `prefix`.
-    fn scope(&self, scope: pb::LockScope) -> Result<Scope, Violation>;
-
-    /// The caller's name of a resource of a scope.
-    fn read(&self, resource: &ResourceId) -> Named;
-
-    /// That name in one text, for the log.
-    fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str;
-}
 
 /// Answers inspection calls about one store.
 pub struct Inspector<N> {
@@ -64,8 +50,11 @@ impl<N: Names> Inspector<N> {
     ) -> Result<pb::ListLocksResponse, LockError> {
         let scope = asked.scope.unwrap_or_default();
         let holder_prefix = holder_prefix(asked.holder_prefix)?;
-        let wanted = format!("{scope:?}");
-        let list = List::new(&["ListLocks", &self.store_name, &wanted, &holder_prefix]);
+        let children = if scope.children { "children" } else { "" };
+        let mut wanted =
+            vec!["ListLocks", &self.store_name, &holder_prefix, &scope.prefix, children];
+        wanted.extend(scope.namespace.iter().map(String::as_str));
+        let list = List::new(&wanted);
         let scope = self.names.scope(scope)?;
         let page = list.page(asked.page_size, &asked.page_token)?;
         let found = self.store.list(&Listing { scope, holder_prefix, page }).await?;

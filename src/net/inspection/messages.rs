@@ -6,17 +6,8 @@ use leasehold_lock::{
 };
 use leasehold_proto::locks as pb;
 
-use super::calls::Names;
+use super::names::{Named, Names};
 use crate::wire::{duration, grant_id, timestamp};
-
-/// The caller's name of a resource.
-#[derive(Debug, Default)]
-pub struct Named {
-    /// The ID, without a namespace.
-    pub resource_id: String,
-    /// The namespace, outermost segment first.
-    pub namespace: Vec<String>,
-}
 
 /// Writes who holds a resource, under the caller's name of it.
 pub(super) fn state(lock: &LockView, name: Named) -> pb::LockState {

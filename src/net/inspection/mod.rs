@@ -1,16 +1,17 @@
 //! Inspection, which both edges serve.
 //!
-//! [`calls`] has the calls; [`requests`] reads requests, [`pages`] their pages; [`messages`]
-//! writes responses; [`forced_by`] logs ended grants.
+//! [`calls`] has the calls, under the [`names`] of their callers; [`requests`] reads requests,
+//! [`pages`] their pages; [`messages`] writes responses; [`forced_by`] logs ended grants.
 
 mod calls;
 mod forced_by;
 mod messages;
+mod names;
 mod pages;
 mod requests;
 
-pub use calls::{Inspector, Names};
+pub use calls::Inspector;
 pub use forced_by::{ForcedBy, force_unlock};
-pub use messages::Named;
+pub use names::{Named, Names};
 pub use pages::{given_limit, unknown_page};
 pub use requests::{grant_id, name_prefix, reason};

@@ -6,7 +6,7 @@ use leasehold_lock::{
 };
 use leasehold_proto::locks as pb;
 
-use super::{calls::Names, pages::limit};
+use super::{names::Names, pages::limit};
 
 /// The longest reason for ending a grant, and the longest prefix of a holder, in bytes.
 const TEXT_BYTES_MAX: usize = 256;

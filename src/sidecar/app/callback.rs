@@ -26,7 +26,7 @@ use super::client::{AppChannel, AppClient};
 use crate::{
     api::auth::{self, Token},
     name::ResourceName,
-    options::UsageError,
+    usage::UsageError,
 };
 
 /// How many notices may wait for the app; more are dropped and logged.
@@ -90,6 +90,7 @@ impl Caller {
 
     async fn notify(&self, lost: &LostLock) {
         let name = ResourceName::decode(&lost.app_resource);
+        // It can be decoded, because an app's name was encoded.
         let name = name.as_ref().map(ResourceName::to_named).unwrap_or_default();
         let delays = ExponentialBuilder::new()
             .with_min_delay(RETRY_DELAY_MIN)

@@ -18,7 +18,7 @@ use rustls::{
 };
 
 use super::protocol::AppProtocol;
-use crate::{api::auth::Token, options::UsageError};
+use crate::{api::auth::Token, usage::UsageError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 

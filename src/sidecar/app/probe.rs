@@ -17,7 +17,7 @@ use super::{
     client::{AppChannel, AppClient},
     health::AppProbe,
 };
-use crate::{failed_unlocks::Reports, options::UsageError};
+use crate::{failed_unlocks::Reports, usage::UsageError};
 
 const GRPC_METHOD: &str = "/dapr.proto.runtime.v1.AppCallbackHealthCheck/HealthCheck";
 /// The largest answer whose body is read.

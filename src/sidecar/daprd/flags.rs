@@ -35,7 +35,10 @@ impl DaprdFlags {
     /// A line for each flag that was given and has no effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let flags = self.given.iter().map(|flag| {
-            format!("--{flag} has no effect here: it is for the daprd behind, give it there")
+            format!(
+                "--{flag} has no effect here: it is for the daprd behind, give it there; the \
+                 sidecar's own limits are fixed"
+            )
         });
         let stray = self.stray.iter();
         flags.chain(

@@ -13,10 +13,7 @@ use self::{
     passthrough::{Endpoint, Passthrough},
     secrets::DaprdSecrets,
 };
-use super::{
-    Hooks, Options, SidecarArgs,
-    options::{Listen, UsageError},
-};
+use super::{Hooks, Options, SidecarArgs, options::Listen, usage::UsageError};
 
 /// The endpoints of the daprd behind the sidecar, as far as configured.
 pub struct Daprd {

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::info;
 
 use super::passthrough::{Endpoint, PassingClient, http1_client};
-use crate::options::UsageError;
+use crate::usage::UsageError;
 
 /// The characters that are percent-encoded in a path and a query.
 const ENCODED: &AsciiSet =

@@ -1,7 +1,6 @@
 //! Unlocks of locks that are or were held here.
 
 use leasehold_lock::{LockId, UnlockRequest};
-
 use leasehold_proto::{
     dapr::{UnlockRequest as Alpha1Unlock, unlock_response::Status},
     locks::ForceUnlockRequest,

@@ -18,7 +18,7 @@ use tower::{
 };
 
 use super::Endpoint;
-use crate::options::UsageError;
+use crate::usage::UsageError;
 
 /// How long a connection may take to be made, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);

@@ -4,7 +4,7 @@ use std::{fmt, net::IpAddr};
 
 use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 
-use crate::options::UsageError;
+use crate::usage::UsageError;
 
 /// One listener of the daprd behind the sidecar.
 ///

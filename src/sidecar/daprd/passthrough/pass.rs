@@ -23,7 +23,7 @@ use super::{
     protocol::Protocol,
     refusal::Refusal,
 };
-use crate::options::UsageError;
+use crate::usage::UsageError;
 
 /// How many gRPC calls to daprd may be under way at once, streams included.
 const GRPC_CALLS_MAX: usize = 10_000;

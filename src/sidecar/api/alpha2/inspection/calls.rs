@@ -25,12 +25,12 @@ impl Names for AppNames {
     }
 
     fn scope(&self, scope: pb::LockScope) -> Result<Scope, Violation> {
-        self.scope(name_scope(scope)?)
+        self.scope_of(name_scope(scope)?)
     }
 
     fn read(&self, resource: &ResourceId) -> Named {
         // Only resources with such a name are looked up, so it is always there.
-        self.read(resource).as_ref().map(ResourceName::to_named).unwrap_or_default()
+        self.name_of(resource).as_ref().map(ResourceName::to_named).unwrap_or_default()
     }
 
     fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str {
@@ -44,7 +44,6 @@ impl Locks {
         &self,
         mut asked: pb::GetLockRequest,
     ) -> Result<pb::GetLockResponse, ApiError> {
-        wire::resource(&asked.resource_id, asked.namespace.clone())?;
         let inspector = self.inspector(&asked.store_name)?;
         asked.page_token = self.page_tokens.find(&asked.page_token)?;
         let mut found = inspector.get(asked).await?;
@@ -57,7 +56,6 @@ impl Locks {
         &self,
         mut asked: pb::ListLocksRequest,
     ) -> Result<pb::ListLocksResponse, ApiError> {
-        name_scope(asked.scope.clone().unwrap_or_default())?;
         let inspector = self.inspector(&asked.store_name)?;
         asked.page_token = self.page_tokens.find(&asked.page_token)?;
         let mut found = inspector.list(asked).await?;
