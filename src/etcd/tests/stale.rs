@@ -96,7 +96,18 @@ async fn a_renewal_whose_caller_left_leaves_no_lease(version: Version) {
         let renewal = renew(&backend, "r", &grant.lock_id, longer);
         let _ = tokio::time::timeout(Duration::from_micros(50 * round), renewal).await;
     }
-    unlock(&backend, "r", &grant).await.unwrap();
+    // On a slow disk, the forty leases can take longer than one unlock waits.
+    let mut unlocked = unlock(&backend, "r", &grant).await;
+    let mut was_lost = false;
+    for _ in 0..5 {
+        if !matches!(unlocked, Err(BackendError::Unknown(_))) {
+            break;
+        }
+        was_lost = true;
+        unlocked = unlock(&backend, "r", &grant).await;
+    }
+    let gone = Err(BackendError::NotHeld { held: false });
+    assert!(unlocked == Ok(()) || was_lost && unlocked == gone, "{unlocked:?}");
     backend.close().await;
     eventually("no lease outlives the store", async || server.leases().await == 0).await;
 }
