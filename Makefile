@@ -69,47 +69,32 @@ deny: ## Licences, bans and sources of every dependency (installs cargo-deny)
 	@command -v cargo-deny >/dev/null || $(CARGO) install --locked cargo-deny
 	$(CARGO) deny check licenses bans sources
 
-# Where the tests find the program.
-TESTED = LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold"
-# Redis runs the library as a script then.
-WITHOUT_FUNCTIONS = LEASEHOLD_TEST_WITHOUT_FUNCTIONS=1
-# Targets with `test = false` in their Cargo.toml: they take long, or kill and suspend processes.
-LONG_TESTS = hostile apps faults histories worlds worst_cases conformance_redis_sentinel
-
 .PHONY: programs
 programs: setup-test ## Build leasehold and what starts its servers for tests
 	$(CARGO) build --workspace --bins
 
 .PHONY: test
 test: programs ## Test everything here, on the Redis and the etcd that Debian has
-	$(TESTED) $(CARGO) test --workspace
+	CARGO="$(CARGO)" scripts/test
 
 .PHONY: test-all
 test-all: setup programs ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
-	$(MAKE) workspace-test
+	CARGO="$(CARGO)" scripts/test --all
 	$(MAKE) outside-test
 
-.PHONY: workspace-test
-workspace-test: programs
-	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace
-	$(TESTED) LEASEHOLD_TEST_ALL=1 $(CARGO) test --workspace $(addprefix --test ,$(LONG_TESTS))
-	$(TESTED) $(CARGO) test --workspace --test sidecar -- --ignored chromium
-	$(TESTED) $(CARGO) test --package leasehold-redis --test redis -- --ignored sentinel
-	$(TESTED) $(WITHOUT_FUNCTIONS) $(CARGO) test --package leasehold-tests --test conformance_redis
-
+# Two at a time: most of them wait for servers, or for compilers of one thread.
 .PHONY: outside-test
-outside-test: programs
-	$(MAKE) thirdparty-test
-	$(MAKE) daprd-test
-	$(MAKE) clients-test
-	$(MAKE) redis-front-test
+outside-test: programs ## The part of `test-all` that other languages' toolchains run
+	@echo "daprd, a store in Python, Redis lock libraries, clients: each prints once it has ended"
+	$(MAKE) --jobs=2 --output-sync=target daprd-test thirdparty-test redis-front-test clients-test
 
 .PHONY: heavy-test
 heavy-test: redis-script-test planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
 
 .PHONY: redis-script-test
 redis-script-test: programs ## The tests of the Redis backend on servers without functions
-	$(TESTED) $(WITHOUT_FUNCTIONS) $(CARGO) test --package leasehold-redis --test redis -- --skip cost
+	LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold" LEASEHOLD_TEST_WITHOUT_FUNCTIONS=1 \
+		$(CARGO) test --workspace --test redis -- --skip cost
 
 SEEDS ?= 20000
 
