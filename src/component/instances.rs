@@ -126,13 +126,10 @@ impl Instances {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let not_initialized = || LockError::NotInitialized { instance: name.to_owned() };
         loop {
-            let (slot, draining) = {
-                let slots = self.slots();
-                (slots.by_name.get(name).cloned(), slots.draining)
-            };
-            let slot = slot.ok_or_else(not_initialized)?;
-            // Before the state is read, so that no change is missed.
+            let slot = self.slots().by_name.get(name).cloned().ok_or_else(not_initialized)?;
+            // Before anything is read that changes, so that no change is missed.
             let changed = slot.changed.notified();
+            let draining = self.slots().draining;
             let Opening { operation_timeout, why } = match &*slot.state() {
                 State::Absent => return Err(not_initialized()),
                 State::Live { store, .. } => return Ok(store.clone()),

@@ -18,8 +18,9 @@ pub struct HeldGuard {
 }
 
 impl Engine {
-    /// Renews a lock until it is unlocked or lost; its loss is reported by a notice. Does
-    /// nothing if it is lost already, or if a later request with its `request_id` holds it.
+    /// Renews a lock until it is unlocked or lost; its loss is reported by a notice. If a lock
+    /// that excludes it was granted later, it is lost at once. Does nothing if a later request
+    /// with its `request_id` holds it.
     pub fn hold(&self, holding: Holding) {
         self.insert(Record::new(holding, None));
     }

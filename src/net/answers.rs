@@ -3,9 +3,9 @@
 //! A grant is received when the connection is about to write the first bytes of its answer.
 //! This process may have stood still since the grant was made. So immediately before that
 //! write the connection asks the system whether its peer takes bytes, and then looks at the
-//! clock. If an answer is much too late, it is not written and its grant is released. Otherwise
-//! the caller might still read it, and rely on a grant that is over. As encoded bytes cannot be
-//! taken back, the connection ends.
+//! clock. If an answer is much too late for its caller, or its grant may be over, it is not
+//! written and its grant is released. Otherwise the caller might still read it, and rely on that
+//! grant. As encoded bytes cannot be taken back, the connection ends.
 //!
 //! An answer that is slightly late is written, and its grant counts as received: on a busy
 //! machine, the other calls of the connection must not suffer.
@@ -91,6 +91,13 @@ struct Encoded {
     deadline: Option<Instant>,
 }
 
+impl Encoded {
+    /// Whether the caller has left, or may not rely on the grant any more.
+    fn is_void(&self, now: Instant) -> bool {
+        self.deadline.is_some_and(|at| at + LATE_MAX <= now) || self.delivery.check().is_err()
+    }
+}
+
 impl Answers {
     /// A grant whose answer must be written before `deadline`, when its caller gives up.
     pub(super) fn add(&self, delivery: Delivery, deadline: Option<Instant>) -> Unencoded {
@@ -107,8 +114,8 @@ impl Answers {
     ///
     /// # Errors
     ///
-    /// `takes_bytes` failed, or an answer is more than [`LATE_MAX`] late. Then nothing may be
-    /// written, and the answers stay; [`Answers::close`] releases their grants.
+    /// `takes_bytes` failed, an answer is more than [`LATE_MAX`] late, or a grant may be over.
+    /// Then nothing may be written, and the answers stay; [`Answers::close`] releases their grants.
     pub(super) fn receive(
         &self,
         takes_bytes: impl FnOnce() -> io::Result<()>,
@@ -119,7 +126,7 @@ impl Answers {
         }
         takes_bytes()?;
         let now = Instant::now();
-        if encoded.iter().any(|answer| answer.deadline.is_some_and(|at| at + LATE_MAX <= now)) {
+        if encoded.iter().any(|answer| answer.is_void(now)) {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         let written = std::mem::take(&mut *encoded);

@@ -252,6 +252,15 @@ mod tests {
         }
     }
 
+    /// Such an answer was written, although its grant was released.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_whose_grant_may_be_over_is_not_written() {
+        let mut answered = Answered::on(Answers::default(), None).await;
+        answered.take().chunk();
+        advance(Settings::default().ttl_default).await;
+        answered.answers.receive(|| Ok(())).unwrap_err();
+    }
+
     /// Trap: net 10
     #[tokio::test]
     async fn a_grant_is_not_received_while_the_system_takes_no_byte_of_its_answer() {

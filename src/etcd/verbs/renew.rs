@@ -3,8 +3,9 @@
 //! request that finds its grant does so too.
 //!
 //! After an election, leases of earlier terms cannot be trusted (see `client::terms`). A grant
-//! is safe until the end that it had when the former leader last heard of it. Nothing reports a
-//! later end before the grant lies under a lease of the new term.
+//! is safe until the end that it had when the former leader last heard of it. So nothing reports
+//! a later end before the grant lies under a lease of the new term, unless it cannot be moved:
+//! a holder that lost its lock whenever the database is full would be worse off.
 
 use std::{sync::Arc, time::Duration};
 
