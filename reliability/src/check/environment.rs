@@ -1,10 +1,17 @@
 //! The faults and the backend, which the rules need besides the calls.
 
-use super::pace::Pace;
-use crate::{faults::Injected, history::Operation, world::Backend};
+use super::{losses::Write, pace::Pace};
+use crate::{
+    faults::{Injected, LEFT_WITHIN_NS, Voids},
+    history::Operation,
+    world::Backend,
+};
 
 /// How long after its return a suspended leader may revoke leases; 3 s were observed.
 const REVOKES_ON_NS: u64 = 5_000_000_000;
+
+/// How many steps, each as slow as a short call, a slow process takes to another master.
+const STEPS_TO_LEAVE: u64 = 4;
 
 /// The faults and the backend, which the rules need besides the calls.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +19,8 @@ pub(crate) struct Environment<'a> {
     pub(crate) backend: Backend,
     pub(crate) faults: &'a [Injected],
     pub(crate) pace: &'a Pace,
+    /// The writes that promotions may have lost.
+    pub(crate) losses: &'a [Write],
 }
 
 impl Environment<'_> {
@@ -25,6 +34,35 @@ impl Environment<'_> {
     /// and the memory backend loses no reply.
     pub(crate) fn may_succeed_by_another(&self, unlock: &Operation) -> bool {
         self.backend == Backend::Etcd && self.loses_replies(unlock)
+    }
+
+    /// From when on what an answered call wrote may be gone, because a promoted replica had
+    /// perhaps not received it; `None` if it must be there.
+    pub(crate) fn lost_from_ns(&self, call: &Operation) -> Option<u64> {
+        if !self.losses.contains(&Write::of(call)?) {
+            return None;
+        }
+        let promotions = self.faults.iter().filter(|fault| match fault.voids {
+            Voids::AnsweredSince(since_ns) => {
+                call.completed_ns() >= since_ns && call.invoked_ns() <= self.left_by_ns(fault)
+            }
+            _ => false,
+        });
+        promotions.map(|fault| fault.from_ns).min()
+    }
+
+    /// By when every process has left the former master after a promotion: later on a slow
+    /// machine, or if one stands still or does not reach the Sentinels.
+    fn left_by_ns(&self, promotion: &Injected) -> u64 {
+        let over_ns = promotion.over_ns;
+        let slowest_ns = self.pace.slowest_of_all_ns(over_ns, over_ns + LEFT_WITHIN_NS);
+        let mut left_by_ns = over_ns.saturating_add(STEPS_TO_LEAVE * slowest_ns);
+        for fault in self.faults.iter().filter(|fault| fault.delays_notices()) {
+            if fault.from_ns <= left_by_ns && fault.until_ns >= promotion.from_ns {
+                left_by_ns = left_by_ns.max(fault.until_ns.saturating_add(LEFT_WITHIN_NS));
+            }
+        }
+        left_by_ns
     }
 
     /// Whether a waiter that was queued by `queued_by_ns` certainly keeps its place. A

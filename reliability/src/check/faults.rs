@@ -6,7 +6,8 @@ impl Injected {
     /// Whether it may have ended the grant of a resource.
     pub(crate) fn voids_grant_of(&self, resource: &str) -> bool {
         match &self.voids {
-            Voids::Nothing => false,
+            // What a promotion has lost depends on the call.
+            Voids::Nothing | Voids::AnsweredSince(_) => false,
             Voids::GrantOf(of) => of == resource,
             Voids::Grants | Voids::GrantsAndTokens => true,
         }
@@ -26,6 +27,13 @@ impl Injected {
     /// Whether only a follower was lost, so that there was no election.
     pub(crate) fn is_follower_loss(&self) -> bool {
         self.name.starts_with("etcd-used-follower-")
+    }
+
+    /// Whether a process may learn only after it that another server is the master.
+    pub(crate) fn delays_notices(&self) -> bool {
+        ["network-", "leasehold-suspended", "leasehold-machine-", "front-suspended"]
+            .iter()
+            .any(|begin| self.name.starts_with(begin))
     }
 
     /// Whether it ends a leasehold process.
@@ -53,6 +61,7 @@ impl Injected {
             "redis-suspended",
             "redis-failed-over",
             "redis-client",
+            "sentinel-",
         ]
         .iter()
         .any(|begin| self.name.starts_with(begin))

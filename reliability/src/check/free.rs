@@ -207,7 +207,7 @@ fn perhaps_held(
     let late_ns = match environment.backend {
         // A lease is granted for a second more, and checked twice a second.
         Backend::Etcd => 4_000_000_000,
-        Backend::Memory | Backend::Redis => 500_000_000,
+        Backend::Memory | Backend::Redis | Backend::RedisSentinel => 500_000_000,
     };
     let expires = |asked_ns: u64, ttl_ns: u64| {
         let mut expired_ns = asked_ns.saturating_add(ttl_ns).saturating_add(late_ns);
@@ -233,6 +233,7 @@ fn perhaps_held(
                 .unlocks
                 .iter()
                 .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
+                .filter(|unlock| environment.lost_from_ns(unlock).is_none())
                 .map(|unlock| unlock.completed_ns())
                 .filter(|unlocked_ns| *unlocked_ns >= term.counted_from_ns)
                 .min()

@@ -33,7 +33,8 @@ pub(crate) fn shortened_by(operation: &Operation, environment: Environment<'_>) 
 }
 
 /// A time in which a grant was certainly held: from the completion of a call that proves it
-/// to its safe deadline, or to the first call that may have ended it.
+/// to its safe deadline, or to the first call that may have ended it. It may be the one moment in
+/// which a server granted it that a failover had already replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) from_ns: u64,
@@ -108,7 +109,13 @@ impl Grant<'_> {
             }
         }
         let call = term.operation.invocation.id;
-        (from_ns < until_ns).then_some(Held { from_ns, until_ns, call })
+        if from_ns >= until_ns {
+            return None;
+        }
+        if let Some(lost_ns) = environment.lost_from_ns(term.operation) {
+            until_ns = until_ns.min(lost_ns).max(from_ns);
+        }
+        Some(Held { from_ns, until_ns, call })
     }
 
     /// Whether a restored data set may have brought the grant back, for this term, after it

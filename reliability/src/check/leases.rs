@@ -25,7 +25,7 @@ pub fn leases_left_max(
     }
     let sent: Vec<_> = operations.iter().filter(|operation| operation.was_sent()).collect();
     let pace = Pace::of(&sent);
-    let environment = Environment { backend, faults, pace: &pace };
+    let environment = Environment { backend, faults, pace: &pace, losses: &[] };
     let is_lossy = |end: &&&Operation| environment.loses_replies(end);
     let ends: Vec<_> = sent.iter().filter(is_lossy).map(|end| &end.invocation).collect();
     let may_have_ended = |made: &Invocation, granted: &Granted| {

@@ -112,15 +112,18 @@ fn ended_before(
     environment: Environment<'_>,
 ) -> Option<(u64, String)> {
     let invoked_ns = operation.invoked_ns();
+    let is_kept = |ended: &Operation| environment.lost_from_ns(ended).is_none();
     let unlocks = grant
         .unlocks
         .iter()
+        .filter(|unlock| is_kept(unlock))
         .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
         // An unlock that was answered earlier ended another grant of the same lock ID.
         .filter(|unlock| unlock.completed_ns() >= grant.invoked_ns())
         .map(|unlock| (unlock.completed_ns(), "it was unlocked".to_owned()));
     let forces = history
         .ends(grant)
+        .filter(|end| is_kept(end))
         .filter(|end| end.invoked_ns() > grant.completed_ns())
         // If further grants may have been ended, it may be another one.
         .filter(|end| !matches!(end.known(), Some(Outcome::Ended { more: true, .. })))
@@ -130,6 +133,7 @@ fn ended_before(
         .iter()
         .filter(|other| other.excludes(grant))
         .filter(|other| is_successor(other, grant))
+        .filter(|other| other.acquisitions.iter().any(|made| is_kept(made)))
         // If the order of tokens was lost, the greater token may be the older one.
         .filter(|other| !tokens::excused(other, grant, environment))
         .map(|other| (other.completed_ns(), format!("token {} was granted", other.token)));
@@ -165,7 +169,7 @@ fn expired_by(
 ) -> Option<u64> {
     let is_exact = match environment.backend {
         Backend::Memory => true,
-        Backend::Redis => !environment.faults.iter().any(|fault| {
+        Backend::Redis | Backend::RedisSentinel => !environment.faults.iter().any(|fault| {
             fault.prolongs(history.name)
                 && fault.until_ns >= grant.invoked_ns()
                 && fault.from_ns <= operation.completed_ns()

@@ -14,6 +14,7 @@ mod grants;
 mod holding;
 mod leases;
 mod lifetimes;
+mod losses;
 mod outages;
 mod pace;
 mod queue;
@@ -36,6 +37,7 @@ use resource::ResourceHistory;
 
 pub(crate) use holding::safe_ns;
 pub use leases::leases_left_max;
+pub use losses::{Excused, Write};
 pub(crate) use renewals::RENEWED_WITHIN;
 pub use rule::{Rule, Violation};
 
@@ -56,6 +58,8 @@ pub struct Verdict {
     pub found_at: Option<usize>,
     /// The violations, in order of their last call.
     pub violations: Vec<Violation>,
+    /// How many more there would be if no failover had lost a write.
+    pub excused: Excused,
 }
 
 /// Checks the history of one run.
@@ -65,7 +69,7 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
     let operations: Vec<_> =
         operations.iter().filter(|operation| operation.was_sent()).collect();
     let pace = Pace::of(&operations);
-    let environment = Environment { backend, faults, pace: &pace };
+    let environment = Environment { backend, faults, pace: &pace, losses: &[] };
     for &operation in &operations {
         of_resource.entry(&operation.invocation.resource).or_default().push(operation);
     }
@@ -79,15 +83,8 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
         let history = ResourceHistory::new(name, operations);
         verdict.grants += history.grants.len();
         verdict.ordered_pairs += queue::ordered_pairs(&history, environment);
-        let found = &mut verdict.violations;
-        exclusion::check(&history, environment, found);
-        tokens::check(&history, environment, found);
-        lifetimes::check(&history, environment, found);
-        queue::check(&history, environment, found);
-        free::check(&history, environment, found);
-        renewals::check(&history, environment, found);
-        outages::check(&history, environment, found);
-        effects::check(&history, environment, found);
+        let with = |losses: &[_]| of_rules(&history, Environment { losses, ..environment });
+        verdict.violations.extend(losses::check(with, &mut verdict.excused));
     }
     let mut shown: Vec<_> = verdict
         .violations
@@ -98,6 +95,20 @@ pub fn check(backend: Backend, operations: &[Operation], faults: &[Injected]) ->
     verdict.found_at = shown.first().map(|(at, _)| *at);
     verdict.violations = shown.into_iter().map(|(_, violation)| violation).collect();
     verdict
+}
+
+/// The violations of all rules.
+fn of_rules(history: &ResourceHistory<'_>, environment: Environment<'_>) -> Vec<Violation> {
+    let mut found = Vec::new();
+    exclusion::check(history, environment, &mut found);
+    tokens::check(history, environment, &mut found);
+    lifetimes::check(history, environment, &mut found);
+    queue::check(history, environment, &mut found);
+    free::check(history, environment, &mut found);
+    renewals::check(history, environment, &mut found);
+    outages::check(history, environment, &mut found);
+    effects::check(history, environment, &mut found);
+    found
 }
 
 /// How many operations had been invoked when the last call of a violation was over.

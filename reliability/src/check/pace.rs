@@ -35,8 +35,17 @@ impl Pace {
 
     /// The slowest short call of a process that was under way between two moments.
     pub(super) fn slowest_ns(&self, via: Option<u32>, from_ns: u64, until_ns: u64) -> u64 {
-        let Some(of_process) = self.0.get(&via) else { return 0 };
-        let buckets = from_ns / BUCKET_NS..=until_ns / BUCKET_NS;
-        buckets.filter_map(|bucket| of_process.get(&bucket)).copied().max().unwrap_or(0)
+        self.0.get(&via).map_or(0, |of_process| slowest_ns(of_process, from_ns, until_ns))
     }
+
+    /// The slowest short call of any process that was under way between two moments.
+    pub(super) fn slowest_of_all_ns(&self, from_ns: u64, until_ns: u64) -> u64 {
+        let slowest = self.0.values().map(|it| slowest_ns(it, from_ns, until_ns));
+        slowest.max().unwrap_or(0)
+    }
+}
+
+fn slowest_ns(of_process: &HashMap<u64, u64>, from_ns: u64, until_ns: u64) -> u64 {
+    let buckets = from_ns / BUCKET_NS..=until_ns / BUCKET_NS;
+    buckets.filter_map(|bucket| of_process.get(&bucket)).copied().max().unwrap_or(0)
 }

@@ -55,7 +55,7 @@ fn lost_without_excuse(
         .filter(|term| term.operation.completed_ns() <= loss.invoked_ns())
         .max_by_key(|term| term.counted_from_ns)?;
     let (from_ns, ttl_ns) = (last.counted_from_ns, last.ttl_ns);
-    if ttl_ns < TTL_NS_MIN {
+    if ttl_ns < TTL_NS_MIN || environment.lost_from_ns(last.operation).is_some() {
         return None;
     }
     let until_ns = loss.completed_ns();

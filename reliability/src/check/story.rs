@@ -1,7 +1,7 @@
 //! Histories for tests, with times in milliseconds.
 
 use crate::{
-    check::{Rule, check},
+    check::{Rule, Verdict, check},
     faults::{Injected, Voids},
     history::{Acquisition, Call, Granted, Invocation, LAST_WAITS, Mode, Operation, Outcome},
     world::Backend,
@@ -163,13 +163,17 @@ impl Story {
 
     /// The rules that it violates.
     pub(super) fn rules(&self) -> Vec<Rule> {
-        let mut operations = self.operations.clone();
-        operations.sort_by_key(Operation::invoked_ns);
-        let verdict = check(self.backend, &operations, &self.faults);
-        let mut rules: Vec<_> = verdict.violations.iter().map(|found| found.rule).collect();
+        let mut rules: Vec<_> =
+            self.verdict().violations.iter().map(|found| found.rule).collect();
         rules.sort_unstable();
         rules.dedup();
         rules
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        let mut operations = self.operations.clone();
+        operations.sort_by_key(Operation::invoked_ns);
+        check(self.backend, &operations, &self.faults)
     }
 }
 

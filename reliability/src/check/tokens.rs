@@ -99,7 +99,12 @@ fn as_fenced(
         .grants
         .iter()
         .filter(|grant| !grant.has_no_token())
-        .filter_map(|grant| Some((grant.held(history, environment).first()?.from_ns, grant)))
+        .filter_map(|grant| {
+            let held = grant.held(history, environment);
+            // One that was lost at once gets no access after a later one.
+            let first = held.iter().find(|held| held.from_ns < held.until_ns)?;
+            Some((first.from_ns, grant))
+        })
         .collect();
     held.sort_by_key(|(from_ns, _)| *from_ns);
     let (mut writer, mut reader): (Option<&Grant<'_>>, Option<&Grant<'_>>) = (None, None);

@@ -9,16 +9,18 @@ mod pick;
 mod processes;
 mod redis_failover;
 mod redis_keys;
+mod redis_sentinel;
 mod redis_server;
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use fronts::names as of_fronts;
+pub(crate) use redis_sentinel::FAILOVERS;
 
 use crate::{
     clock,
-    world::{Backend, Store, World, etcd},
+    world::{Backend, Store, World, etcd, offsets::Promotion},
 };
 
 /// A fault that was injected, as the history records it. Times are of
@@ -54,7 +56,31 @@ pub enum Voids {
     /// Every grant, and the order of tokens across the fault (etcd restored
     /// from an older snapshot without a revision bump).
     GrantsAndTokens,
+    /// Grants, renewals and unlocks that were answered since this moment: a replica that had
+    /// perhaps not received them became the master. Tokens must still rise.
+    AnsweredSince(u64),
 }
+
+impl Injected {
+    /// A promotion, which was noticed, and which a fault or a slow machine caused.
+    pub(crate) fn promotion(promotion: &Promotion) -> Self {
+        let left_ns = promotion.by_ns.saturating_add(LEFT_WITHIN_NS);
+        Self {
+            name: PROMOTED.to_owned(),
+            detail: format!("server {}", promotion.server),
+            from_ns: promotion.after_ns,
+            over_ns: left_ns,
+            until_ns: left_ns,
+            voids: Voids::AnsweredSince(promotion.kept_ns),
+        }
+    }
+}
+
+/// The name of promotions among the faults.
+const PROMOTED: &str = "sentinel-promoted";
+/// How long after a promotion a process may still use the former master: 2 s are promised, and
+/// a busy machine is slower.
+pub(crate) const LEFT_WITHIN_NS: u64 = 3_000_000_000;
 
 /// The result of an injection.
 #[derive(Debug)]
@@ -80,6 +106,13 @@ pub fn catalogue(backend: Backend) -> Vec<&'static str> {
             redis_server::NAMES,
             redis_keys::NAMES,
             redis_failover::NAMES,
+        ],
+        Backend::RedisSentinel => &[
+            processes::WITH_SERVERS,
+            // To the Sentinels.
+            network::NAMES,
+            redis_sentinel::FAILOVERS,
+            redis_sentinel::OTHERS,
         ],
         Backend::Etcd => &[
             processes::WITH_SERVERS,
@@ -147,6 +180,9 @@ async fn carry_out(
         }
         Store::Redis(redis) if redis_keys::NAMES.contains(&name) => {
             redis_keys::inject(redis, name, rng).await
+        }
+        Store::RedisSentinel(deployment) if name.starts_with("sentinel-") => {
+            redis_sentinel::inject(deployment, name, rng).await
         }
         Store::Etcd(etcd) if etcd_members::knows(name) => {
             etcd_members::inject(etcd, &world.leaseholds, name, rng).await

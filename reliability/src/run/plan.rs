@@ -9,6 +9,8 @@ use crate::{client::Role, faults, world::Backend};
 /// situations with effects that take seconds.
 const FAULTS_FOR_MIN: Duration = Duration::from_secs(7);
 const CALM_FOR_MIN: Duration = Duration::from_secs(8);
+/// Time for more than one failover.
+const FAILOVERS_FOR_MIN: Duration = Duration::from_secs(15);
 /// Time for long queues to form.
 const WAITERS_QUIET_FOR: Duration = Duration::from_secs(2);
 const WAITERS_CALM_FOR_MIN: Duration = Duration::from_secs(11);
@@ -90,8 +92,9 @@ impl Plan {
             faults.extend(faults::of_fronts(settings.backend));
         }
         faults.retain(|name| !settings.without.iter().any(|without| without == name));
-        let preferred =
-            situation.prefers().iter().copied().filter(|name| faults.contains(name)).collect();
+        let failovers = faults::FAILOVERS.iter();
+        let preferred = situation.prefers().iter().chain(failovers).copied();
+        let preferred = preferred.filter(|name| faults.contains(name)).collect();
         let mut plan = Self {
             seed,
             name: String::new(),
@@ -125,6 +128,9 @@ impl Plan {
                 plan.faults_for = plan.faults_for.max(FAULTS_FOR_MIN);
                 plan.calm_for = plan.calm_for.max(CALM_FOR_MIN);
             }
+        }
+        if settings.backend == Backend::RedisSentinel {
+            plan.faults_for = plan.faults_for.max(FAILOVERS_FOR_MIN);
         }
         plan
     }

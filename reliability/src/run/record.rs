@@ -60,7 +60,7 @@ pub(super) fn found_something(folder: &Path) -> bool {
 pub(super) struct FaultLog(File);
 
 impl FaultLog {
-    pub(super) fn create(folder: &Path) -> anyhow::Result<Self> {
+    pub(super) fn append(folder: &Path) -> anyhow::Result<Self> {
         let path = folder.join(FAULTS);
         Ok(Self(OpenOptions::new().create(true).append(true).open(path)?))
     }

@@ -27,9 +27,9 @@ use crate::{
 /// How long a fault, and the healing of a world, may take: otherwise the run
 /// itself is broken.
 const FAULT_MAX: Duration = Duration::from_secs(90);
-/// How long until everything serves again after a fault: elections and new
-/// connections take seconds on a busy machine.
-const SETTLED_WITHIN: Duration = Duration::from_secs(20);
+/// How long until everything serves again after a fault: elections, new connections and
+/// Sentinels take seconds on a busy machine.
+const SETTLED_WITHIN: Duration = Duration::from_secs(40);
 /// How long the only waiter of a resource may wait for it.
 const LAST_WAIT_MS: u64 = 15_000;
 /// How many resources are waited for at once at the end.
@@ -68,6 +68,10 @@ pub(super) async fn carry_out(
     if last {
         left.extend(world.left_after_stop().await?);
     }
+    let mut log = FaultLog::append(folder)?;
+    for promotion in world.promotions() {
+        log.record(&Injected::promotion(&promotion))?;
+    }
     let mut differences = Vec::new();
     if let Some((found, words)) = watched {
         write_words(folder, &words)?;
@@ -87,7 +91,7 @@ async fn inject_all(
     folder: &Path,
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<()> {
-    let mut log = FaultLog::create(folder)?;
+    let mut log = FaultLog::append(folder)?;
     let mut felt = Vec::new();
     sleep(plan.quiet_for).await;
     let until = Instant::now() + plan.faults_for;

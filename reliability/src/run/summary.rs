@@ -3,7 +3,11 @@
 use std::{collections::BTreeMap, fmt};
 
 use super::Situation;
-use crate::{check::Verdict, faults::Injected, world::Weight};
+use crate::{
+    check::{Verdict, Write},
+    faults::Injected,
+    world::Weight,
+};
 
 /// The result of one round.
 #[derive(Clone, Debug, Default)]
@@ -48,6 +52,9 @@ impl Summary {
         sum.ordered_pairs += verdict.ordered_pairs;
         sum.histories += verdict.histories;
         sum.violations.extend(verdict.violations);
+        for (write, count) in verdict.excused {
+            *sum.excused.entry(write).or_default() += count;
+        }
     }
 }
 
@@ -69,7 +76,17 @@ impl fmt::Display for Verdict {
             self.ordered_pairs,
             self.histories,
             self.violations.len()
-        )
+        )?;
+        for (write, count) in &self.excused {
+            let lost = match write {
+                Some(Write::Grant) => "a lost grant",
+                Some(Write::Renewal) => "a lost renewal",
+                Some(Write::Unlock) => "a lost unlock",
+                None => "several lost writes",
+            };
+            write!(f, ", {count} excused by {lost}")?;
+        }
+        Ok(())
     }
 }
 

@@ -12,7 +12,10 @@ use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{Backend, INSTANCE, Weight, clock_shim::ClockShim, member, probe::Probe};
+use super::{
+    Backend, INSTANCE, Weight, clock_shim::ClockShim, deployment::Deployment, member,
+    probe::Probe,
+};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -66,7 +69,7 @@ impl Leasehold {
         fs::create_dir_all(&components)?;
         let clock = ClockShim::new(&folder)?;
         let sockets = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
-        let store = backend.name();
+        let store = backend.kind();
         let log = folder.join("log");
         let mut process = Process::new(program).log_to(&log);
         for (name, value) in clock.variables() {
@@ -225,6 +228,11 @@ fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
     let items = match backend {
         Backend::Memory => Vec::new(),
         Backend::Redis => vec![("redisHost", hosts.join(","))],
+        Backend::RedisSentinel => vec![
+            ("redisHost", hosts.join(",")),
+            ("failover", "true".to_owned()),
+            ("sentinelMasterName", Deployment::master_name().to_owned()),
+        ],
         Backend::Etcd => {
             vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
         }
@@ -232,7 +240,7 @@ fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
     let mut yaml = format!(
         "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata:\n  name: {INSTANCE}\nspec:\n  \
          type: lock.{}\n  version: v1\n  metadata:\n",
-        backend.name()
+        backend.kind()
     );
     for (name, value) in &items {
         let _ = writeln!(yaml, "    - name: {name}\n      value: \"{value}\"");

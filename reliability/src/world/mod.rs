@@ -1,11 +1,13 @@
 //! The servers and the leasehold processes of one run.
 
 pub mod clock_shim;
+pub mod deployment;
 pub mod etcd;
 pub mod front;
 pub mod leasehold;
 mod leftovers;
 pub mod member;
+pub mod offsets;
 mod prepare;
 pub mod probe;
 pub mod redis;
@@ -21,9 +23,11 @@ use leasehold_testkit::{
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+use deployment::Deployment;
 use etcd::EtcdCluster;
 use front::Front;
 use leasehold::Leasehold;
+use offsets::Promotion;
 use redis::RedisServer;
 
 /// The component instance that every process serves
@@ -35,25 +39,35 @@ const LISTED_MAX: usize = 5;
 
 /// Which backend keeps the locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum Backend {
     /// One process; its locks end with it.
     Memory,
     /// One Redis server.
     Redis,
+    /// A Redis master with two replicas, and three Sentinels.
+    RedisSentinel,
     /// Three etcd members.
     Etcd,
 }
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Memory, Self::Redis, Self::Etcd];
+    pub const ALL: [Self; 4] = [Self::Memory, Self::Redis, Self::RedisSentinel, Self::Etcd];
 
-    /// The name in `lock.NAME`.
+    /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
+            Self::RedisSentinel => "redis-sentinel",
+            _ => self.kind(),
+        }
+    }
+
+    /// The name in `lock.NAME`.
+    pub fn kind(self) -> &'static str {
+        match self {
             Self::Memory => "memory",
-            Self::Redis => "redis",
+            Self::Redis | Self::RedisSentinel => "redis",
             Self::Etcd => "etcd",
         }
     }
@@ -94,6 +108,8 @@ pub enum Store {
     Memory,
     /// A server.
     Redis(Box<RedisServer>),
+    /// Servers and Sentinels.
+    RedisSentinel(Box<Deployment>),
     /// A cluster.
     Etcd(Box<EtcdCluster>),
 }
@@ -115,7 +131,7 @@ pub struct World {
 
 impl World {
     /// Starts everything, and returns once every process serves. `seed` chooses
-    /// what the settings leave open (whether Redis persists).
+    /// what the settings leave open (whether Redis persists, or demands replicas).
     pub async fn start(settings: &Settings, seed: u64) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&settings.folder)?;
         let mut rng = fastrand::Rng::with_seed(seed);
@@ -125,6 +141,10 @@ impl World {
                 let server = RedisServer::start(&settings.folder, rng.bool()).await?;
                 Store::Redis(Box::new(server))
             }
+            Backend::RedisSentinel => {
+                let deployment = Deployment::start(&settings.folder, rng.bool()).await?;
+                Store::RedisSentinel(Box::new(deployment))
+            }
             Backend::Etcd => {
                 let cluster = EtcdCluster::start(&settings.etcd, &settings.folder).await?;
                 Store::Etcd(Box::new(cluster))
@@ -133,7 +153,8 @@ impl World {
         let (leaseholds, fronts) = prepare::all(settings, &store).await?;
         let foreign = match &store {
             Store::Redis(redis) => Some(Proxy::start(redis.address()).await),
-            Store::Memory | Store::Etcd(_) => None,
+            // A client that knows no Sentinels would go on with a former master.
+            Store::Memory | Store::RedisSentinel(_) | Store::Etcd(_) => None,
         };
         let mut world = Self { leaseholds, fronts, store, foreign, dark: Vec::new() };
         world.serve().await?;
@@ -205,7 +226,16 @@ impl World {
         match self.store {
             Store::Memory => Backend::Memory,
             Store::Redis(_) => Backend::Redis,
+            Store::RedisSentinel(_) => Backend::RedisSentinel,
             Store::Etcd(_) => Backend::Etcd,
+        }
+    }
+
+    /// The promotions of replicas since the last call, which may have lost writes.
+    pub(crate) fn promotions(&self) -> Vec<Promotion> {
+        match &self.store {
+            Store::RedisSentinel(deployment) => deployment.promotions(),
+            Store::Memory | Store::Redis(_) | Store::Etcd(_) => Vec::new(),
         }
     }
 
@@ -221,7 +251,7 @@ impl World {
     /// Kills a leasehold process with its host: its servers still have its connections, and
     /// it is started again elsewhere.
     pub(crate) async fn vanish_leasehold(&mut self, number: usize) -> anyhow::Result<()> {
-        let ways = prepare::ways(&self.store).await;
+        let ways = prepare::ways(&self.store).await?;
         let leasehold = &mut self.leaseholds[number];
         for proxy in &leasehold.proxies {
             let (requests, replies) = (Flow::Swallow, Flow::Swallow);
@@ -242,7 +272,7 @@ impl World {
 
     async fn after_kill(&mut self) -> anyhow::Result<()> {
         match &mut self.store {
-            Store::Memory | Store::Redis(_) => Ok(()),
+            Store::Memory | Store::Redis(_) | Store::RedisSentinel(_) => Ok(()),
             Store::Etcd(etcd) => etcd.excuse_leases().await,
         }
     }
@@ -271,16 +301,19 @@ impl World {
         match &mut self.store {
             Store::Memory => {}
             Store::Redis(redis) => redis.heal().await?,
+            Store::RedisSentinel(deployment) => deployment.heal().await?,
             Store::Etcd(etcd) => etcd.heal().await?,
         }
         self.serve().await
     }
 
-    /// Returns once an ended fault has no more effects: etcd's members agree, and
-    /// every process reaches its backend again.
+    /// Returns once an ended fault has no more effects: etcd's members agree, a Redis master
+    /// has its replicas, and every process reaches its backend again.
     pub async fn settle(&self) -> anyhow::Result<()> {
-        if let Store::Etcd(etcd) = &self.store {
-            etcd.agree().await?;
+        match &self.store {
+            Store::Etcd(etcd) => etcd.agree().await?,
+            Store::RedisSentinel(deployment) => drop(deployment.whole().await?),
+            Store::Memory | Store::Redis(_) => {}
         }
         self.ready().await
     }
@@ -306,6 +339,9 @@ impl World {
         match &self.store {
             Store::Memory => Ok(Vec::new()),
             Store::Redis(redis) => leftovers::settle(async || redis.leftovers().await).await,
+            Store::RedisSentinel(deployment) => {
+                leftovers::settle(async || deployment.leftovers().await).await
+            }
             Store::Etcd(etcd) => {
                 leftovers::settle(async || etcd.leftovers(processes).await).await
             }
@@ -343,6 +379,7 @@ impl World {
         match &mut self.store {
             Store::Memory => {}
             Store::Redis(redis) => redis.kill(),
+            Store::RedisSentinel(deployment) => deployment.stop(),
             Store::Etcd(etcd) => {
                 for member in etcd.members() {
                     member.kill();

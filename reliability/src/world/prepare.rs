@@ -39,17 +39,19 @@ async fn one(
     settings: &Settings,
     store: &Store,
 ) -> anyhow::Result<Leasehold> {
-    let proxies = ways(store).await;
+    let proxies = ways(store).await?;
     let (program, folder) = (&settings.leasehold, &settings.folder);
     Leasehold::new(name, serves, program, settings.backend, proxies, folder)
 }
 
-/// New proxies to the servers.
-pub(super) async fn ways(store: &Store) -> Vec<Proxy> {
+/// New proxies to the servers that a process is told of.
+pub(super) async fn ways(store: &Store) -> anyhow::Result<Vec<Proxy>> {
     let servers = match store {
         Store::Memory => Vec::new(),
         Store::Redis(redis) => vec![redis.address()],
+        // These name the servers, which have proxies of their own.
+        Store::RedisSentinel(deployment) => deployment.sentinels()?,
         Store::Etcd(etcd) => etcd.addresses(),
     };
-    join_all(servers.into_iter().map(Proxy::start)).await
+    Ok(join_all(servers.into_iter().map(Proxy::start)).await)
 }

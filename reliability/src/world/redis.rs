@@ -93,14 +93,7 @@ impl RedisServer {
 
     /// A connection past the proxies.
     pub async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
-        let client = redis::Client::open(self.server.url())?;
-        let config = redis::AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(ANSWER_WITHIN))
-            .set_response_timeout(Some(ANSWER_WITHIN));
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .context("Redis does not answer")
+        connect(&self.server.url()).await
     }
 
     /// Returns once it answers, with its data loaded.
@@ -160,35 +153,51 @@ impl RedisServer {
         Ok(cmd("CONFIG").arg(&["SET", "maxmemory", "0"]).query_async(&mut connection).await?)
     }
 
-    /// The keys that should not exist: all keys that belong to no running
-    /// process, except token counters, questions, and waiters of processes that have
-    /// gone, which end with their queue's expiry.
+    /// The keys that should not exist ([`leftovers`]).
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
-        let mut connection = self.connect().await?;
-        let channels: Vec<Vec<u8>> =
-            cmd("PUBSUB").arg("CHANNELS").query_async(&mut connection).await?;
-        let keys: Vec<Vec<u8>> = cmd("KEYS").arg("*").query_async(&mut connection).await?;
-        let mut left = Vec::new();
-        for key in keys {
-            if key.starts_with(b"\x01c") {
-                continue;
-            }
-            let ttl_ms: i64 = cmd("PTTL").arg(&key).query_async(&mut connection).await?;
-            if ttl_ms == -2 || key.starts_with(b"\x01a") && ttl_ms > 0 {
-                continue;
-            }
-            if key.starts_with(b"\x01q") && ttl_ms > 0 {
-                let places: Vec<Vec<u8>> =
-                    cmd("ZRANGE").arg(&key).arg(0).arg(-1).query_async(&mut connection).await?;
-                if !places.iter().any(|place| is_of_living(place, &channels)) {
-                    continue;
-                }
-            }
-            let name = String::from_utf8_lossy(&key).escape_debug().to_string();
-            left.push(format!("{name} (expires in {ttl_ms} ms)"));
-        }
-        Ok(left)
+        leftovers(&mut self.connect().await?).await
     }
+}
+
+/// A connection to a server.
+pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER_WITHIN))
+        .set_response_timeout(Some(ANSWER_WITHIN));
+    redis::Client::open(url)?
+        .get_multiplexed_async_connection_with_config(&config)
+        .await
+        .context("Redis does not answer")
+}
+
+/// The keys that should not exist: all keys that belong to no running process, except token
+/// counters, questions, and waiters of processes that have gone, which end with their queue's
+/// expiry.
+pub(super) async fn leftovers(
+    connection: &mut MultiplexedConnection,
+) -> anyhow::Result<Vec<String>> {
+    let channels: Vec<Vec<u8>> = cmd("PUBSUB").arg("CHANNELS").query_async(connection).await?;
+    let keys: Vec<Vec<u8>> = cmd("KEYS").arg("*").query_async(connection).await?;
+    let mut left = Vec::new();
+    for key in keys {
+        if key.starts_with(b"\x01c") {
+            continue;
+        }
+        let ttl_ms: i64 = cmd("PTTL").arg(&key).query_async(connection).await?;
+        if ttl_ms == -2 || key.starts_with(b"\x01a") && ttl_ms > 0 {
+            continue;
+        }
+        if key.starts_with(b"\x01q") && ttl_ms > 0 {
+            let places: Vec<Vec<u8>> =
+                cmd("ZRANGE").arg(&key).arg(0).arg(-1).query_async(connection).await?;
+            if !places.iter().any(|place| is_of_living(place, &channels)) {
+                continue;
+            }
+        }
+        let name = String::from_utf8_lossy(&key).escape_debug().to_string();
+        left.push(format!("{name} (expires in {ttl_ms} ms)"));
+    }
+    Ok(left)
 }
 
 /// Starts a server on a free port. Also returns the folder of its data.

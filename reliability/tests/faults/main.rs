@@ -38,9 +38,14 @@ type Shared = Arc<Mutex<Option<(World, TempDir)>>>;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let (mut trials, mut worlds) = (Vec::new(), Vec::new());
-    for backend in [Backend::Etcd, Backend::Redis, Backend::Memory] {
+    for backend in [Backend::Etcd, Backend::Redis, Backend::RedisSentinel, Backend::Memory] {
         let shared = Shared::default();
-        for (turn, fault) in faults::catalogue(backend).into_iter().enumerate() {
+        let mut faults = faults::catalogue(backend);
+        if backend == Backend::RedisSentinel {
+            // The others are those of Redis.
+            faults.retain(|fault| fault.starts_with("sentinel-"));
+        }
+        for (turn, fault) in faults.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
             let name = format!("{}: {fault} happens and is survived", backend.name());
             let test = move || RUNTIME.block_on(trial(backend, fault, &shared)).map_err(failed);

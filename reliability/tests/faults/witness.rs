@@ -28,6 +28,7 @@ pub(crate) struct Witness {
     /// Completes once a temporary effect was observed.
     meanwhile: Option<AbortOnDropHandle<()>>,
     redis: Option<BeforeRedis>,
+    master: Option<usize>,
     revision: Option<i64>,
 }
 
@@ -41,7 +42,7 @@ struct BeforeRedis {
 impl Witness {
     /// Records the state before the fault.
     pub(crate) async fn before(world: &mut World, fault: &str) -> anyhow::Result<Self> {
-        let (mut redis, mut revision) = (None, None);
+        let (mut redis, mut master, mut revision) = (None, None, None);
         match &world.store {
             Store::Redis(server) => {
                 let mut connection = server.connect().await?;
@@ -54,6 +55,7 @@ impl Witness {
                 let ahead_ms = ahead_ms(&mut connection).await?;
                 redis = Some(BeforeRedis { run, ahead_ms, connection });
             }
+            Store::RedisSentinel(deployment) => master = Some(deployment.whole().await?),
             Store::Etcd(cluster) => revision = Some(current_revision(cluster).await?),
             Store::Memory => {}
         }
@@ -63,6 +65,7 @@ impl Witness {
             processes,
             meanwhile: meanwhile.map(AbortOnDropHandle::new),
             redis,
+            master,
             revision,
         })
     }
@@ -95,6 +98,12 @@ impl Witness {
             name if name.starts_with("network-") => return Ok(true),
             _ => {}
         }
+        if let Store::RedisSentinel(deployment) = &world.store {
+            if ["sentinel-master-stalls", "sentinel-killed"].contains(&&*injected.name) {
+                return Ok(true);
+            }
+            return Ok(Some(deployment.whole().await?) != self.master);
+        }
         if let Some(meanwhile) = self.meanwhile {
             return Ok(meanwhile.is_finished());
         }
@@ -111,7 +120,7 @@ impl Witness {
                 let before = self.revision.context("no look at etcd before")?;
                 etcd_shows(cluster, injected, before).await
             }
-            Store::Memory => Ok(false),
+            Store::RedisSentinel(_) | Store::Memory => Ok(false),
         }
     }
 }
@@ -121,6 +130,8 @@ fn processes(world: &mut World) -> Vec<u32> {
     match &mut world.store {
         Store::Memory => {}
         Store::Redis(redis) => ids.extend(redis.id()),
+        // The master tells whether there was a failover.
+        Store::RedisSentinel(_) => {}
         Store::Etcd(etcd) => ids.extend(etcd.members().iter().filter_map(Member::id)),
     }
     ids
@@ -132,7 +143,7 @@ async fn meanwhile(
     fault: &str,
     processes: &[u32],
 ) -> anyhow::Result<Option<JoinHandle<()>>> {
-    if fault.ends_with("-suspended") {
+    if fault.ends_with("-suspended") && !fault.starts_with("sentinel-") {
         let processes = processes.to_vec();
         let at_once = if fault == "etcd-all-suspended" { 3 } else { 1 };
         return Ok(Some(tokio::spawn(async move {

@@ -5,6 +5,7 @@
 mod effects;
 mod front;
 mod holding;
+mod losses;
 mod order;
 mod shared;
 mod survival;

@@ -1,0 +1,339 @@
+//! A Redis master, two replicas, and three Sentinels that watch them.
+
+use std::{
+    collections::HashMap,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use leasehold_testkit::{
+    proxy::{Conduct, Proxy},
+    redis::{RedisServer, RedisSetup},
+    sentinel::{MASTER_NAME, Sentinels},
+    wait::eventually,
+};
+use redis::{FromRedisValue, aio::MultiplexedConnection, cmd};
+
+use super::{
+    offsets::{Offsets, Promotion},
+    redis::{connect, leftovers},
+};
+
+const SERVERS: usize = 3;
+const REPLICAS: usize = SERVERS - 1;
+const SENTINELS: usize = 3;
+/// Sentinels take a master for down after this time. A busy machine is slow for longer than
+/// the half second of other tests.
+const DOWN_AFTER_MS: u32 = 1_500;
+/// How soon Sentinels must make another server the master: a failover may have to wait for 6 s
+/// after the one before.
+const FAILED_OVER_WITHIN: Duration = Duration::from_secs(40);
+/// How soon the deployment must be as at its start once there is no fault.
+const WHOLE_WITHIN: Duration = Duration::from_secs(30);
+const READY_WITHIN: Duration = Duration::from_secs(15);
+
+/// Servers that clients, replicas and Sentinels reach through proxies.
+#[derive(Debug)]
+pub struct Deployment {
+    servers: Vec<Replicating>,
+    sentinels: Sentinels,
+    offsets: Offsets,
+}
+
+/// A server that is a master or a replica.
+#[derive(Debug)]
+struct Replicating {
+    server: RedisServer,
+    proxy: Proxy,
+}
+
+impl Deployment {
+    /// Starts everything. Masters without replicas refuse writes if it `demands_replicas`.
+    pub async fn start(folder: &Path, demands_replicas: bool) -> anyhow::Result<Self> {
+        let folder = folder.join("redis");
+        let mut servers = Vec::new();
+        for number in 0..SERVERS {
+            servers.push(Replicating::start(&folder, number, demands_replicas).await?);
+        }
+        let master = servers[0].proxy.address().to_owned();
+        for replica in &servers[1..] {
+            replica.follow(&servers[0]).await?;
+        }
+        let urls: Vec<_> = servers.iter().map(|server| server.server.url()).collect();
+        let offsets = Offsets::watch(&urls);
+        // This waits without giving its thread away.
+        let sentinels = tokio::task::spawn_blocking(move || {
+            let patience =
+                format!("sentinel down-after-milliseconds {MASTER_NAME} {DOWN_AFTER_MS}");
+            Sentinels::watch(&master, SENTINELS, REPLICAS, &[&patience])
+        });
+        let deployment = Self { servers, sentinels: sentinels.await?, offsets };
+        deployment.whole().await?;
+        Ok(deployment)
+    }
+
+    /// Where the Sentinels listen.
+    pub fn sentinels(&self) -> anyhow::Result<Vec<SocketAddr>> {
+        let all = self.sentinels.all.iter();
+        all.map(|sentinel| Ok(sentinel.address().parse()?)).collect()
+    }
+
+    /// What the Sentinels call the master.
+    pub fn master_name() -> &'static str {
+        MASTER_NAME
+    }
+
+    /// The promotions since the last call, which may have lost writes.
+    pub fn promotions(&self) -> Vec<Promotion> {
+        self.offsets.promotions()
+    }
+
+    /// Returns the number of the master once all Sentinels name it and the others follow it. A
+    /// server that goes on as a master beside it is made a replica, as Sentinels do after
+    /// some seconds.
+    pub async fn whole(&self) -> anyhow::Result<usize> {
+        eventually(WHOLE_WITHIN, "a master has two replicas", async || {
+            let mut named = None;
+            for number in 0..SENTINELS {
+                let master = self.master_by(number).await?;
+                ensure!(*named.get_or_insert(master) == master, "Sentinels disagree");
+            }
+            let master = named.context("there is no Sentinel")?;
+            for (number, server) in self.servers.iter().enumerate() {
+                if number != master {
+                    server.must_follow(&self.servers[master]).await?;
+                }
+            }
+            self.servers[master].must_lead().await?;
+            Ok(master)
+        })
+        .await
+    }
+
+    /// The master that a Sentinel sees, if it sees that nothing is wrong.
+    async fn master_by(&self, sentinel: usize) -> anyhow::Result<usize> {
+        let described: HashMap<String, String> = self.ask(sentinel, &["MASTER"]).await?;
+        let flags = described.get("flags").map_or("", String::as_str);
+        ensure!(flags == "master", "Sentinel {sentinel} has the master as {flags}");
+        let replicas: Vec<HashMap<String, String>> = self.ask(sentinel, &["REPLICAS"]).await?;
+        let well = replicas.iter().filter(|it| it.get("flags").is_some_and(|it| it == "slave"));
+        ensure!(well.count() == REPLICAS, "Sentinel {sentinel} misses replicas");
+        self.number_of(described.get("port").context("no port")?)
+    }
+
+    /// The master that a Sentinel names.
+    async fn named_by(&self, sentinel: usize) -> anyhow::Result<usize> {
+        let address: (String, String) =
+            self.ask(sentinel, &["GET-MASTER-ADDR-BY-NAME"]).await?;
+        self.number_of(&address.1)
+    }
+
+    async fn ask<T: FromRedisValue>(
+        &self,
+        sentinel: usize,
+        question: &[&str],
+    ) -> anyhow::Result<T> {
+        let url = format!("redis://{}/", self.sentinels.all[sentinel].address());
+        let mut connection = connect(&url).await?;
+        let mut sentinel = cmd("SENTINEL");
+        sentinel.arg(question).arg(MASTER_NAME);
+        Ok(sentinel.query_async(&mut connection).await?)
+    }
+
+    fn number_of(&self, port: &str) -> anyhow::Result<usize> {
+        let ends = |server: &Replicating| server.port() == port;
+        self.servers.iter().position(ends).with_context(|| format!("nobody has port {port}"))
+    }
+
+    /// Orders a failover from a master that works.
+    pub(crate) async fn order_failover(&self) -> anyhow::Result<()> {
+        // A replica may just have connected again, and does not count then.
+        eventually(FAILED_OVER_WITHIN, "a failover begins", async || {
+            self.ask::<()>(0, &["FAILOVER"]).await
+        })
+        .await
+    }
+
+    /// Returns the number of the new master once a Sentinel names another than `former`.
+    pub(crate) async fn failed_over(&self, former: usize) -> anyhow::Result<usize> {
+        eventually(FAILED_OVER_WITHIN, "another server is named as the master", async || {
+            for sentinel in 0..SENTINELS {
+                if let Ok(master) = self.named_by(sentinel).await
+                    && master != former
+                {
+                    return Ok(master);
+                }
+            }
+            anyhow::bail!("server {former} is still named")
+        })
+        .await
+    }
+
+    /// Makes a replica miss what comes next: it keeps its data, and follows a server that is
+    /// not there.
+    pub(crate) async fn cut_replica_off(&self, number: usize) -> anyhow::Result<()> {
+        let mut connection = self.servers[number].connect().await?;
+        let nowhere = ["127.0.0.1", "1"];
+        Ok(cmd("REPLICAOF").arg(&nowhere).query_async(&mut connection).await?)
+    }
+
+    /// The numbers of all servers but this one.
+    pub(crate) fn others(number: usize) -> impl Iterator<Item = usize> {
+        (0..SERVERS).filter(move |other| *other != number)
+    }
+
+    /// Kills a server: its data are lost.
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.servers[number].server.kill();
+    }
+
+    /// Starts a killed server as a replica of another.
+    pub(crate) async fn restart(&mut self, number: usize, master: usize) -> anyhow::Result<()> {
+        let process = &mut self.servers[number].server.process;
+        // The port may not be free at once.
+        eventually(READY_WITHIN, "Redis starts", async || process.start()).await?;
+        eventually(READY_WITHIN, "Redis answers", async || {
+            self.servers[number].follow(&self.servers[master]).await
+        })
+        .await
+    }
+
+    /// Suspends a server.
+    pub(crate) fn suspend(&self, number: usize) -> anyhow::Result<()> {
+        self.servers[number].server.process.suspend()
+    }
+
+    /// Resumes a server.
+    pub(crate) fn resume(&self, number: usize) -> anyhow::Result<()> {
+        self.servers[number].server.process.resume()
+    }
+
+    /// Cuts a server off from everybody, or ends that.
+    pub(crate) fn cut_off(&self, number: usize, is_cut: bool) {
+        let conduct = if is_cut { Conduct::partition() } else { Conduct::default() };
+        self.servers[number].proxy.set(conduct);
+    }
+
+    /// Kills a Sentinel.
+    pub(crate) fn kill_sentinel(&mut self, number: usize) {
+        self.sentinels.all[number].process.kill();
+    }
+
+    /// Starts a killed Sentinel.
+    pub(crate) fn restart_sentinel(&mut self, number: usize) -> anyhow::Result<()> {
+        self.sentinels.all[number].process.start()
+    }
+
+    /// How many Sentinels there are.
+    pub(crate) fn sentinel_count(&self) -> usize {
+        self.sentinels.all.len()
+    }
+
+    /// Ends all faults. A fault that killed a server has started it again.
+    pub async fn heal(&mut self) -> anyhow::Result<()> {
+        for sentinel in &mut self.sentinels.all {
+            sentinel.process.start()?;
+        }
+        for number in 0..SERVERS {
+            self.cut_off(number, false);
+            self.resume(number)?;
+        }
+        self.whole().await.map(drop)
+    }
+
+    /// The keys that should not exist ([`leftovers`]).
+    pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
+        let master = self.whole().await?;
+        leftovers(&mut self.servers[master].connect().await?).await
+    }
+
+    /// Kills everything.
+    pub fn stop(&mut self) {
+        for sentinel in &mut self.sentinels.all {
+            sentinel.process.kill();
+        }
+        for server in &mut self.servers {
+            server.server.kill();
+        }
+    }
+}
+
+impl Replicating {
+    async fn start(
+        folder: &Path,
+        number: usize,
+        demands_replicas: bool,
+    ) -> anyhow::Result<Self> {
+        let data: PathBuf = folder.join(format!("data-{number}"));
+        fs::create_dir_all(&data)?;
+        let mut arguments = vec!["--repl-diskless-sync-delay", "0"];
+        if demands_replicas {
+            arguments.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"]);
+        }
+        let setup = RedisSetup {
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            data: Some(data),
+            log: Some(folder.join(format!("log-{number}"))),
+            ..RedisSetup::default()
+        };
+        let server = tokio::task::spawn_blocking(move || RedisServer::launch(&setup)).await??;
+        let proxy = Proxy::start(server.address()).await;
+        let started = Self { server, proxy };
+        started.announce().await?;
+        Ok(started)
+    }
+
+    /// Where everybody reaches it.
+    fn port(&self) -> &str {
+        self.proxy.address().rsplit_once(':').map_or("", |(_, port)| port)
+    }
+
+    /// A connection past its proxy.
+    async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
+        connect(&self.server.url()).await
+    }
+
+    /// Lets its master name the address of its proxy to Sentinels.
+    async fn announce(&self) -> anyhow::Result<()> {
+        let mut set = cmd("CONFIG");
+        set.arg("SET").arg(&["replica-announce-ip", "127.0.0.1"]);
+        set.arg(&["replica-announce-port", self.port()]);
+        Ok(set.query_async(&mut self.connect().await?).await?)
+    }
+
+    async fn follow(&self, master: &Self) -> anyhow::Result<()> {
+        self.announce().await?;
+        let mut follow = cmd("REPLICAOF");
+        follow.arg("127.0.0.1").arg(master.port());
+        Ok(follow.query_async(&mut self.connect().await?).await?)
+    }
+
+    /// Fails unless it has all that this master writes.
+    async fn must_follow(&self, master: &Self) -> anyhow::Result<()> {
+        let replication = self.replication().await?;
+        let port = format!("master_port:{}", master.port());
+        if !replication.lines().any(|line| line == port) {
+            self.follow(master).await?;
+        }
+        let is_up = replication.lines().any(|line| line == "master_link_status:up");
+        ensure!(is_up, "a replica has not connected yet");
+        Ok(())
+    }
+
+    /// Fails unless it is a master whose replicas are all online.
+    async fn must_lead(&self) -> anyhow::Result<()> {
+        let replication = self.replication().await?;
+        let online = replication.lines().filter(|line| line.contains("state=online"));
+        ensure!(online.count() == REPLICAS, "replicas are missing");
+        Ok(())
+    }
+
+    async fn replication(&self) -> anyhow::Result<String> {
+        let mut info = cmd("INFO");
+        info.arg("replication");
+        Ok(info.query_async(&mut self.connect().await?).await?)
+    }
+}
