@@ -319,7 +319,7 @@ async fn an_outage_of_nearly_half_the_ttl_loses_no_grant(version: Version) {
         task.await.unwrap();
     }
     assert_eq!(holders.lost(), 0, "of 1,000 grants");
-    assert!(holders.renewed.load(Ordering::Relaxed) >= 2_000);
+    assert!(holders.renewed.load(Ordering::Relaxed) >= 1_000, "they were renewed");
 }
 
 // The lease of the first move stayed until its TTL ended, which may be a day.
