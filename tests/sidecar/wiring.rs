@@ -232,7 +232,7 @@ async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store
 {
     let yaml = yaml_of_memory();
     let sidecar = Binary::start(yaml.path(), &[]).await;
-    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"1s"}"#).await;
+    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"3s"}"#).await;
     assert_eq!(held.status, 200);
     let excludes = async |line: &str| {
         logged(&sidecar, line).await;
@@ -255,7 +255,7 @@ async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store
     component(yaml.path(), "locks", "lock.memory", "[]");
     excludes("component \"locks\" is again as it was loaded").await;
     // Past the TTL on the real clock, because the process is real.
-    sleep(Duration::from_millis(1500)).await;
+    sleep(Duration::from_secs(4)).await;
     assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409, "it is renewed");
     let unlock = json!({ "lockID": held.json()["lockID"] }).to_string();
     assert_eq!(sidecar.call(Method::DELETE, LOCK, unlock).await.status, 204);
