@@ -86,7 +86,7 @@ test-all: setup programs ## `test`, and etcd 3.6, hostile clients, faults, a bro
 .PHONY: outside-test
 outside-test: programs ## The part of `test-all` that other languages' toolchains run
 	@echo "daprd, a store in Python, Redis lock libraries, clients: each prints once it has ended"
-	$(MAKE) --jobs=2 --output-sync=target daprd-test thirdparty-test redis-front-test clients-test
+	$(MAKE) --jobs=2 --keep-going --output-sync=target daprd-test thirdparty-test redis-front-test clients-test
 
 .PHONY: heavy-test
 heavy-test: redis-script-test planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
