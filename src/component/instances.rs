@@ -92,7 +92,7 @@ struct Opening {
 }
 
 impl Instances {
-    /// No instances yet. `open` opens their stores, which all have these features.
+    /// No instances yet. `open` opens their stores, which have at least these features.
     #[must_use]
     pub fn new(open: OpenInstance, features: &'static [Feature]) -> Self {
         Self { open, features, slots: Mutex::default(), calls: AtomicU64::new(0) }
@@ -150,10 +150,13 @@ impl Instances {
         }
     }
 
-    /// The features of every instance's store, initialised or not.
+    /// The features of an instance's store, or if it is not initialised, those that every store
+    /// has.
     #[must_use]
-    pub fn features(&self) -> &'static [Feature] {
-        self.features
+    pub fn features(&self, name: &str) -> Vec<Feature> {
+        let slot = self.slots().by_name.get(name).cloned();
+        let store = slot.and_then(|slot| slot.store());
+        store.map_or_else(|| self.features.to_vec(), |store| store.features().to_vec())
     }
 
     /// How many calls have asked for a store so far.

@@ -72,8 +72,8 @@ impl LockStore for Service {
         request: Request<pb::FeaturesRequest>,
     ) -> Result<Response<pb::FeaturesResponse>, Status> {
         answer("Features", async {
-            wire::instance(request.metadata())?;
-            let features = self.instances.features();
+            let instance = wire::instance(request.metadata())?;
+            let features = self.instances.features(instance);
             let features = features.iter().map(|feature| feature.name().to_owned()).collect();
             Ok(Response::new(pb::FeaturesResponse { features }))
         })

@@ -255,6 +255,13 @@ pub trait Backend: Any + Send + Sync {
     /// Its features beyond the core.
     fn features(&self) -> &[Feature];
 
+    /// Why it lacks this feature, and which backends have it, if there is more to say than that
+    /// it does.
+    fn reason_without(&self, feature: Feature) -> Option<&'static str> {
+        let _ = feature;
+        None
+    }
+
     /// Acquires a resource that is free and that nobody waits for.
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError>;
 

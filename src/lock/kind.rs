@@ -26,7 +26,7 @@ pub struct Kind {
     /// the same time. The component's server then lets the responses share a flush;
     /// otherwise it flushes each response at once.
     pub commits_groups: bool,
-    /// What [`Backend::features`] returns for every store of this kind.
+    /// What every store of this kind has. Some may have more: see [`Backend::features`].
     pub features: &'static [Feature],
 }
 

@@ -324,7 +324,8 @@ impl Store {
         if self.features().contains(&feature) {
             Ok(())
         } else {
-            Err(LockError::Unsupported(problem.into()))
+            let reason = self.0.backend.reason_without(feature);
+            Err(LockError::Unsupported(reason.unwrap_or(problem).into()))
         }
     }
 }

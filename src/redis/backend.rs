@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use ::redis::{Cmd, cmd};
+use ::redis::Cmd;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use leasehold_lock::{
@@ -19,16 +19,18 @@ use super::{
     core::{Core, out_of_memory, unexpected},
     entry,
     library::Verb,
-    link::Link,
     reply::{Look, Reply},
-    route::Route,
-    session::Session,
+    router::{Router, Servers},
     times::TIMES,
     waiters::Waiters,
 };
 
-/// Its features beyond the core.
-pub(super) const FEATURES: &[Feature] = &[
+/// Its features beyond the core, whatever the servers.
+pub(super) const FEATURES: &[Feature] =
+    &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay];
+
+/// Its features where one server has all locks.
+const ON_ONE: &[Feature] = &[
     Feature::Fencing,
     Feature::ForceUnlock,
     Feature::Fair,
@@ -37,6 +39,10 @@ pub(super) const FEATURES: &[Feature] = &[
     Feature::Inspection,
     Feature::Watch,
 ];
+
+const NOT_SHARED: &str = "lock.redis has no shared locks on a Redis Cluster, because their ends are \
+    times of one server's clock; lock.redis on a single node or with Sentinels, lock.etcd and \
+    lock.memory have them";
 
 /// Locks in Redis.
 pub(super) struct RedisBackend {
@@ -48,27 +54,25 @@ pub(super) struct RedisBackend {
 }
 
 impl RedisBackend {
-    /// A backend over a first connection. Must be called within a runtime.
+    /// A backend over these servers. Must be called within a runtime.
     pub(super) fn new(
-        route: Arc<Route>,
-        first: Session,
+        router: Router,
         waiters: Arc<Waiters>,
         settings: Settings,
+        tasks: TaskTracker,
+        stop: CancellationToken,
     ) -> Self {
-        let link = Arc::new(Link::new(first, settings.operation_timeout));
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let kept =
-            Arc::clone(&link).keep(Arc::clone(&route), Arc::clone(&waiters), stop.clone());
-        tasks.spawn(kept);
-        let core = Arc::new(Core::new(route, link, waiters, settings));
+        let core = Arc::new(Core::new(router, waiters, settings));
         let spawn = |task: BoxFuture<'static, ()>| {
             let stop = stop.clone();
             tasks.spawn(async move {
                 stop.run_until_cancelled(task).await;
             });
         };
-        let route = Arc::clone(&core.route);
-        spawn(Box::pin(async move { route.follow().await }));
+        if let Servers::One { route, .. } = &core.router.servers {
+            let route = Arc::clone(route);
+            spawn(Box::pin(async move { route.follow().await }));
+        }
         spawn(Box::pin(Arc::clone(&core).keep_looking()));
         spawn(Box::pin(Arc::clone(&core).keep_up()));
         Self { core, tasks, _stop: stop.clone().drop_guard(), stop }
@@ -78,7 +82,11 @@ impl RedisBackend {
 #[async_trait]
 impl Backend for RedisBackend {
     fn features(&self) -> &'static [Feature] {
-        FEATURES
+        if self.core.router.has_several() { FEATURES } else { ON_ONE }
+    }
+
+    fn reason_without(&self, feature: Feature) -> Option<&'static str> {
+        (feature == Feature::Shared).then_some(NOT_SHARED)
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
@@ -117,7 +125,7 @@ impl Backend for RedisBackend {
             request.arg(renewal.lock_id.as_str()).arg(renewal.ttl.as_ms());
         };
         let resource = &renewal.resource;
-        let answer = self.core.link.run(Verb::Renew, resource, arguments, until).await?;
+        let answer = self.core.router.run(Verb::Renew, resource, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Renewed { id } => {
                 Ok(Renewed { id, ttl: renewal.ttl.duration(), since: answer.since })
@@ -148,11 +156,11 @@ impl Backend for RedisBackend {
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
-        self.core.link.send(&cmd("PING"), until).await
+        self.core.router.ping(until).await
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(&*self.core)
+        (!self.core.router.has_several()).then_some(&*self.core)
     }
 
     async fn close(&self) {

@@ -14,6 +14,14 @@ use leasehold_lock::properties::Properties;
 
 use self::address::{Addressing, PORT, SENTINEL_PORT};
 
+/// How the servers are arranged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Node,
+    Sentinel,
+    Cluster,
+}
+
 /// How long without an acknowledgement until the kernel gives up a connection, also a closed
 /// one with requests left to send.
 #[cfg(target_os = "linux")]
@@ -66,6 +74,17 @@ pub(super) enum Servers {
     Node(Client),
     /// The master that Sentinels name.
     Sentinel(SentinelSetup),
+    /// The nodes of a Cluster.
+    Cluster(ClusterSetup),
+}
+
+/// What is needed to reach the nodes of a Cluster.
+#[derive(Debug)]
+pub(super) struct ClusterSetup {
+    /// Those that are listed: at least one.
+    pub(super) nodes: Vec<Client>,
+    /// How to connect to a node, but for its address.
+    pub(super) node: ConnectionInfo,
 }
 
 /// What is needed to ask Sentinels, and to reach the master that they name.
@@ -87,7 +106,8 @@ struct Credentials {
 
 /// Reads how to connect to Redis. `None` if a property was refused.
 pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
-    let is_sentinel = read_mode(properties);
+    let mode = read_mode(properties);
+    let is_sentinel = mode == Mode::Sentinel;
     refuse_unsupported(properties, is_sentinel);
     let host = properties.required("redisHost");
     let port = properties.number("redisPort", 0, 0..=u16::MAX);
@@ -97,6 +117,9 @@ pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
     let key = properties.text("clientKey");
     let user = read_credentials(properties, "redisUsername", "redisPassword");
     let database = properties.number("redisDB", 0_i64, 0..=i64::from(i32::MAX));
+    if mode == Mode::Cluster && database != 0 {
+        properties.refuse("redisDB", "must be 0, because a Cluster has one database only");
+    }
     let watched = is_sentinel.then(|| {
         let master_name = properties.text("sentinelMasterName");
         if master_name.is_none() {
@@ -107,10 +130,10 @@ pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
     });
     let default_port = if is_sentinel { SENTINEL_PORT } else { PORT };
     let addressing = Addressing { port, default_port, tls, insecure };
-    let addresses = if is_sentinel {
-        addressing.sentinels(&host)
-    } else {
-        addressing.server(&host).map(|address| vec![address])
+    let addresses = match mode {
+        Mode::Node => addressing.server(&host).map(|address| vec![address]),
+        Mode::Sentinel => addressing.list(&host, "Sentinel"),
+        Mode::Cluster => addressing.list(&host, "node"),
     };
     let addresses = match addresses {
         Ok(addresses) => addresses,
@@ -146,41 +169,43 @@ pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
         }
     };
     let first = clients.first()?.clone();
+    let like = first.get_connection_info().clone();
     Some(match asked {
         Some((master_name, user)) => Servers::Sentinel(SentinelSetup {
             sentinels: clients,
             master_name,
-            master: first.get_connection_info().clone().set_redis_settings(user),
+            master: like.set_redis_settings(user),
         }),
+        None if mode == Mode::Cluster => {
+            Servers::Cluster(ClusterSetup { nodes: clients, node: like })
+        }
         None => Servers::Node(first),
     })
 }
 
-/// Returns whether Sentinels are to be asked. `failover` decides, as in the built-in store.
-fn read_mode(properties: &mut Properties) -> bool {
+/// Reads the mode. `failover` decides whether Sentinels are asked, as in the built-in store.
+fn read_mode(properties: &mut Properties) -> Mode {
     let kind = properties.text("redisType");
     let is_given = properties.text("failover").is_some();
     let failover = properties.flag("failover", false);
+    let of_failover = if failover { Mode::Sentinel } else { Mode::Node };
     match (kind.as_deref(), failover) {
-        (None | Some("node"), failover) => failover,
+        (None | Some("node"), _) => of_failover,
         (Some("sentinel"), false) if is_given => {
             properties.refuse("redisType", "is sentinel, though failover is false");
             properties.refuse("failover", "is false, though redisType is sentinel");
-            true
+            Mode::Sentinel
         }
-        (Some("sentinel"), _) => true,
+        (Some("sentinel"), _) => Mode::Sentinel,
         (Some("cluster"), true) => {
             properties.refuse("redisType", "is cluster, though failover is true");
             properties.refuse("failover", "is true, though redisType is cluster");
-            true
+            Mode::Cluster
         }
-        (Some("cluster"), false) => {
-            properties.refuse("redisType", "may not be cluster, which is not supported yet");
-            false
-        }
-        (Some(_), failover) => {
-            properties.refuse("redisType", "must be node or sentinel");
-            failover
+        (Some("cluster"), false) => Mode::Cluster,
+        (Some(_), _) => {
+            properties.refuse("redisType", "must be node, sentinel or cluster");
+            of_failover
         }
     }
 }

@@ -12,14 +12,13 @@ use leasehold_lock::{
     ResourceId, Settings, WaiterBudget, WaiterSlot,
 };
 use parking_lot::Mutex;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::{
-    library::{Unheard, Verb},
-    link::{Answer, Link},
+    library::Verb,
     reply::Reply,
-    route::Route,
+    router::{Answer, Router},
     waiters::Waiters,
 };
 
@@ -27,23 +26,15 @@ use super::{
 /// hold it.
 pub(super) const FIRST_LOOK: Duration = Duration::from_secs(1);
 
-/// How many waiters may enter at the same time, and how many may leave.
-const BACKGROUND_MAX: usize = 128;
-
 /// The shared state of calls and tasks.
 pub(super) struct Core {
-    pub(super) route: Arc<Route>,
-    pub(super) link: Arc<Link>,
+    pub(super) router: Router,
     pub(super) waiters: Arc<Waiters>,
     pub(super) budget: WaiterBudget,
     pub(super) settings: Settings,
     /// Places of waits that an outage ended. They are removed when it is over. They still
     /// count as waiters, which limits their number.
     pub(super) left: Mutex<VecDeque<(Arc<Attempt>, WaiterSlot)>>,
-    /// Limits requests that may come in thousands at once, so that others need not wait
-    /// behind them.
-    pub(super) withdrawals: Semaphore,
-    pub(super) entries: Semaphore,
     /// How many waiters have entered again at the end since that was logged.
     pub(super) places_lost: AtomicU64,
     /// When a full queue was last searched for dead waiters.
@@ -51,21 +42,13 @@ pub(super) struct Core {
 }
 
 impl Core {
-    pub(super) fn new(
-        route: Arc<Route>,
-        link: Arc<Link>,
-        waiters: Arc<Waiters>,
-        settings: Settings,
-    ) -> Self {
+    pub(super) fn new(router: Router, waiters: Arc<Waiters>, settings: Settings) -> Self {
         Self {
-            route,
+            router,
             budget: WaiterBudget::new(settings.waiters_max),
-            link,
             waiters,
             settings,
             left: Mutex::default(),
-            withdrawals: Semaphore::new(BACKGROUND_MAX),
-            entries: Semaphore::new(BACKGROUND_MAX),
             places_lost: AtomicU64::new(0),
             searched: Mutex::default(),
         }
@@ -90,17 +73,15 @@ impl Core {
         until: Instant,
     ) -> Result<Answer, BackendError> {
         if attempt.mode == Mode::Shared {
-            self.link.expect_readers(&attempt.resource);
+            self.router.expect_readers(&attempt.resource);
         }
-        self.link.run(verb, &attempt.resource, arguments, until).await
+        self.router.run(verb, &attempt.resource, arguments, until).await
     }
 
     /// What the verbs know of their caller: see `queue.how`.
     pub(super) fn caller(&self) -> String {
-        // After a failover processes that live may not be subscribed yet.
-        let unheard =
-            if self.route.has_sentinels() { Unheard::InDoubt } else { self.link.unheard() };
-        let (process, letter) = (self.waiters.process(), char::from(unheard.letter()));
+        let letter = char::from(self.router.unheard().letter());
+        let process = self.waiters.process();
         format!("{process}{letter}{}", self.settings.holders_per_resource_max)
     }
 

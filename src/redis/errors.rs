@@ -27,6 +27,14 @@ pub(super) fn is_not_master(error: &RedisError) -> bool {
         || is_inside(error, "-READONLY ")
 }
 
+/// Whether the request may have been carried out in part: a node of a Cluster ended it, because its
+/// slot is being moved.
+pub(super) fn may_be_partial(error: &RedisError) -> bool {
+    ["attempted to access a non local key", "undeclared keys were accessed during rehashing"]
+        .iter()
+        .any(|text| is_inside(error, text))
+}
+
 /// Whether the server refused the request, because it would need memory.
 pub(super) fn is_out_of_memory(error: &RedisError) -> bool {
     error.code() == Some("OOM") || is_inside(error, "-OOM ")
@@ -95,6 +103,9 @@ mod tests {
         assert!(is_not_master(&error("ERR @user_script:9: -READONLY You can't write")));
         assert!(is_not_loaded(&error("ERR Function not found")));
         assert!(!is_out_of_memory(&error("ERR unknown command")));
+        let moved = "Script attempted to access a non local key in a cluster node";
+        assert!(may_be_partial(&error(&format!("ERR {moved} script: on @user_function:9."))));
+        assert!(!may_be_partial(&error("ERR unknown command")));
     }
 
     #[test]

@@ -11,8 +11,12 @@ use super::{errors::describe, sentinel::Unresolved};
 pub(super) enum Unfit {
     /// It is a replica.
     Replica,
-    /// It is a node of a Cluster.
+    /// It is a node of a Cluster, and the only server.
     Cluster,
+    /// It is no node of a Cluster.
+    Alone,
+    /// It is a node of a Cluster that is too old.
+    Old,
     /// It is a Sentinel.
     Sentinel,
 }
@@ -45,6 +49,8 @@ pub(super) fn describe_failure(failure: &Failure) -> Arc<str> {
         Failure::Error(error) => describe(error),
         Failure::Unfit(Unfit::Replica) => "the server is a replica".into(),
         Failure::Unfit(Unfit::Cluster) => "the server is in cluster mode".into(),
+        Failure::Unfit(Unfit::Alone) => "the server is not in cluster mode".into(),
+        Failure::Unfit(Unfit::Old) => "the server is older than Redis 7.0".into(),
         Failure::Unfit(Unfit::Sentinel) => "the server is a Sentinel".into(),
         Failure::Unresolved(unresolved) => unresolved.to_string().into(),
     }

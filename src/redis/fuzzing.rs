@@ -1,12 +1,15 @@
 //! Replies and messages of Redis, and the records that are written there.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
+use std::sync::Arc;
+
 use ::redis::{Value, parse_redis_value};
 use leasehold_lock::{Attempt, FencingToken, LockId};
 use leasehold_testing::{Input, attempt};
 
 use crate::{
-    entry, inspect::seen::read_seen, reply::Reply, session, upkeep::Seen, waiters::Waiters,
+    entry, hearing::Hearing, inspect::seen::read_seen, reply::Reply, upkeep::Seen,
+    waiters::Waiters,
 };
 
 /// The first byte selects the type of the rest: a reply, a channel and its message,
@@ -44,9 +47,10 @@ fn granted(token: FencingToken, lock_id: Option<&LockId>) {
 
 /// Anybody may publish to the channels, so a message must not create a waiter.
 fn message(mut input: Input<'_>) {
-    let waiters = Waiters::new();
+    let waiters = Arc::new(Waiters::new());
     let channel = Value::BulkString(input.line().to_vec());
-    session::heard(&waiters, &[channel, Value::BulkString(input.rest().to_vec())]);
+    let hearing = Hearing::of(Arc::clone(&waiters));
+    hearing.heard(&[channel, Value::BulkString(input.rest().to_vec())]);
     assert!(!waiters.any(), "a message created a waiter");
 }
 

@@ -48,7 +48,7 @@ impl Inspect for Core {
     ) -> Result<Inspected, BackendError> {
         let mut after = grants.after.as_deref().map(After::read).transpose()?;
         loop {
-            let seen = self.link.see_more(resource, after, grants.limit, until).await?;
+            let seen = self.router.see_more(resource, after, grants.limit, until).await?;
             let seen = seen.ok_or_else(unreadable)?;
             // All grants that were read may have expired.
             if seen.grants.is_empty() && seen.next.is_some() {
@@ -77,18 +77,18 @@ impl Inspect for Core {
         let at = page.after.as_deref().map_or(Ok(Step::default()), Step::read)?;
         let most = page.limit.min(FOUND_MAX);
         let (end, found) =
-            self.link.scan(at.begin, &selection.name_prefix, most, until).await?;
+            self.router.scan(at.begin, &selection.name_prefix, most, until).await?;
         let found = at.rest(end, found);
         let first = found.get(..most).unwrap_or(&found);
         let (mut items, mut size, mut done) = (Vec::new(), 0, 0_usize);
         let ends_at = Instant::now() + READ_TIME_MAX;
         'page: for some in first.chunks(RESOURCES_MAX) {
-            let seen = self.link.see(some, None, GRANTS_SHOWN_MAX, until).await?;
+            let seen = self.router.see(some, None, GRANTS_SHOWN_MAX, until).await?;
             for (resource, seen) in some.iter().zip(seen) {
                 if size >= page.bytes_max || done > 0 && Instant::now() >= ends_at {
                     break 'page;
                 }
-                let lock = self.link.select(resource.clone(), seen, selection, until).await?;
+                let lock = self.router.select(resource.clone(), seen, selection, until).await?;
                 done += 1;
                 if !lock.grants.is_empty() {
                     size += lock.size();
@@ -116,7 +116,7 @@ impl Inspect for Core {
             // One more shows whether there is another page.
             request.arg(after).arg(most + 1);
         };
-        let answer = self.link.run(Verb::Waiters, resource, arguments, until).await;
+        let answer = self.router.run(Verb::Waiters, resource, arguments, until).await;
         let value = answer?.value;
         // Another client may have added a place with any bytes as its holder.
         let (before, found): (usize, Vec<(String, String, Vec<u8>)>) =
@@ -135,6 +135,6 @@ impl Inspect for Core {
     }
 
     async fn watch(&self, mirror: &Mirror) -> BackendError {
-        watch::watch(&self.route, self.settings.operation_timeout, mirror).await
+        watch::watch(&self.router, self.settings.operation_timeout, mirror).await
     }
 }

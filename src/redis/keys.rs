@@ -12,7 +12,7 @@ use ::redis::Cmd;
 use leasehold_lock::ResourceId;
 
 /// How many slots there are.
-const SLOTS: usize = 1 << 14;
+pub(super) const SLOTS: usize = 1 << 14;
 /// The characters of tags, in byte order.
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
@@ -35,18 +35,40 @@ static TAGS: LazyLock<Box<[[u8; 3]]>> = LazyLock::new(|| {
     tags
 });
 
+/// The slot of a resource in a Cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slot(pub(super) u16);
+
+impl Slot {
+    pub(super) fn of(resource: &ResourceId) -> Self {
+        let slot = slot_of(hashed_part(resource.as_str().as_bytes()));
+        Self(u16::try_from(slot).unwrap_or_default())
+    }
+}
+
 /// The keys that a function declares, in the order of the constants in the library.
 #[derive(Clone, Copy)]
 pub(crate) enum Keys<'a> {
     /// Those of a resource that exclusive grants need.
     Exclusive(&'a ResourceId),
-    /// All keys of these resources.
+    /// All keys of these resources, which are in one slot in a Cluster.
     All(&'a [ResourceId]),
+    /// The resource and its record.
+    Narrow(&'a ResourceId),
     /// The one key of a search.
     None,
 }
 
 impl Keys<'_> {
+    /// Their slot; `None` for a search.
+    pub(super) fn slot(self) -> Option<Slot> {
+        match self {
+            Self::Exclusive(resource) | Self::Narrow(resource) => Some(Slot::of(resource)),
+            Self::All(resources) => resources.first().map(Slot::of),
+            Self::None => None,
+        }
+    }
+
     /// Adds their number and their names to a call.
     pub(super) fn add_to(self, call: &mut Cmd) {
         match self {
@@ -56,6 +78,10 @@ impl Keys<'_> {
                 for resource in resources {
                     add(call, resource, true);
                 }
+            }
+            Self::Narrow(resource) => {
+                let (resource, tag) = (resource.as_str(), tag(resource.as_str()));
+                call.arg(2).arg(resource).arg(format!("\x01h{{{tag}}}{resource}"));
             }
             Self::None => {
                 call.arg(1).arg(NO_KEY);

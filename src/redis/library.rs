@@ -21,6 +21,9 @@ const CHUNK: usize = 512;
 /// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
 /// how many expired shared grants a function removes at most.
 const BATCH: usize = 64;
+/// How far apart the two keys of a grant may end in a Cluster. A slot is moved key by key, and
+/// each goes on with the time that it has left.
+const APART: Duration = Duration::from_secs(1);
 /// How much longer than the last shared grant the keys of shared grants are kept when their
 /// expiry is moved.
 const KEPT: Duration = Duration::from_secs(10);
@@ -87,6 +90,8 @@ pub(crate) enum Verb {
     Find,
     /// Starts the TTL of a grant again.
     Renew,
+    /// The same with the keys of the resource and its record only.
+    RenewNarrow,
     /// Ends a grant.
     Release,
     /// Ends the grant of an attempt, or removes its place.
@@ -113,6 +118,7 @@ impl Verb {
             Self::Confirm => "confirm",
             Self::Find => "find",
             Self::Renew => "renew",
+            Self::RenewNarrow => "renew_narrow",
             Self::Release => "release",
             Self::Withdraw => "withdraw",
             Self::Target => "target",
@@ -140,7 +146,9 @@ pub(super) enum Form {
 }
 
 /// The library, built once.
-pub(super) static LIBRARY: LazyLock<Library> = LazyLock::new(Library::new);
+pub(super) static LIBRARY: LazyLock<Library> = LazyLock::new(|| Library::new(false));
+/// The library in a Cluster.
+pub(super) static IN_CLUSTER: LazyLock<Library> = LazyLock::new(|| Library::new(true));
 
 /// The text of the library in both forms.
 pub(super) struct Library {
@@ -151,8 +159,8 @@ pub(super) struct Library {
 }
 
 impl Library {
-    fn new() -> Self {
-        let text = constants() + &FILES.concat();
+    fn new(in_cluster: bool) -> Self {
+        let text = constants(in_cluster) + &FILES.concat();
         let hash = Script::new(&text).get_hash().to_owned();
         let suffix = format!("_{}", hash.get(..16).unwrap_or(&hash));
         let named = format!("local SUFFIX = '{suffix}'\n");
@@ -190,7 +198,8 @@ impl Library {
 }
 
 /// The constants that Rust and Lua share.
-fn constants() -> String {
+fn constants(in_cluster: bool) -> String {
+    let apart = if in_cluster { APART } else { Duration::ZERO };
     let mut lines = String::from(
         "local QUEUE, RESOURCE, RECORD, COUNTER, ASKED, READERS, ENDS, TOKENS, CALLED = \
          1, 2, 3, 4, 5, 6, 7, 8, 9\n\
@@ -203,6 +212,7 @@ fn constants() -> String {
         ("FOREIGN_MS", TIMES.foreign.as_millis()),
         ("ANSWER_MS", TIMES.answer.as_millis()),
         ("PAUSE_MS", TIMES.pause.as_millis()),
+        ("APART_MS", apart.as_millis()),
         ("ASKED_MS", ASKED.as_millis()),
         ("KEPT_MS", KEPT.as_millis()),
         ("CHUNK", CHUNK as u128),
@@ -215,6 +225,7 @@ fn constants() -> String {
     ] {
         let _ = writeln!(lines, "local {name} = {value}");
     }
+    let _ = writeln!(lines, "local IN_CLUSTER = {in_cluster}");
     // Those that are given to commands: see grant.lua.
     for (name, value) in [
         ("CALLED_MS", (TIMES.provisional + TIMES.lapsed).as_millis()),

@@ -5,6 +5,8 @@ use ::redis::{
     aio::MultiplexedConnection,
 };
 
+use super::library::{IN_CLUSTER, LIBRARY, Library};
+
 /// How many requests may be queued for the socket before their senders are delayed.
 const REQUESTS_AHEAD: usize = 1024;
 
@@ -15,17 +17,42 @@ pub(super) struct Master {
     pub(super) client: Client,
     /// How many notices of Sentinels had come before they were asked.
     pub(super) notices: u64,
+    /// Whether it is to be a node of a Cluster.
+    pub(super) in_cluster: bool,
 }
 
 impl Master {
+    /// A server at a fixed address.
+    pub(super) fn alone(client: &Client) -> Self {
+        Self { client: client.clone(), notices: 0, in_cluster: false }
+    }
+
     /// Its address.
     pub(super) fn address(&self) -> &ConnectionAddr {
         self.client.get_connection_info().addr()
     }
 
+    /// The library that it runs.
+    pub(super) fn library(&self) -> &'static Library {
+        if self.in_cluster { &IN_CLUSTER } else { &LIBRARY }
+    }
+
     /// Whether both are at the same address.
     pub(super) fn is_same_as(&self, other: &Self) -> bool {
         self.address() == other.address()
+    }
+}
+
+/// The address of another server that is reached as this one is, with TLS or without.
+pub(super) fn address_like(like: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+    match like {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
+        _ => ConnectionAddr::Tcp(host, port),
     }
 }
 

@@ -18,6 +18,15 @@ pub(super) enum Notice<'a> {
 }
 
 impl<'a> Notice<'a> {
+    /// The resource that it is about.
+    pub(super) fn resource(&self) -> &'a str {
+        match self {
+            Self::Call { resource, .. } | Self::Skip { resource } | Self::Look { resource } => {
+                resource
+            }
+        }
+    }
+
     /// Reads a message. `None` if it is not one: anybody may publish to a channel.
     pub(super) fn read(message: &'a str) -> Option<Self> {
         let mut parts = message.splitn(3, ':');

@@ -9,14 +9,25 @@ use super::{
     sentinel::Unresolved,
 };
 
-const NO_CLUSTER: &str = "is a node in cluster mode, which is not supported; name a server with \
+const NO_CLUSTER: &str = "is a node of a Cluster; set redisType: cluster, or name a server with \
     cluster-enabled no";
+const ALONE: &str = "is cluster, but a server in redisHost is not in cluster mode; remove redisType, \
+    or name nodes of a Cluster";
+const OLD: &str = "names a node of a Cluster that is older than Redis 7.0, which leasehold needs \
+    there";
+
+/// Who has named a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NamedBy {
+    Sentinels,
+    Cluster,
+}
 
 /// The server that was to be used.
 pub(super) struct Server<'a> {
     pub(super) master: &'a Master,
-    /// Whether Sentinels named it.
-    pub(super) is_named: bool,
+    /// Who named it; `None` if the configuration did.
+    pub(super) named_by: Option<NamedBy>,
 }
 
 impl Server<'_> {
@@ -25,10 +36,11 @@ impl Server<'_> {
         let said = describe_failure(failure);
         let error = match failure {
             // Sentinels name a server a moment before its role changes, and after.
-            Failure::Unfit(Unfit::Replica) if self.is_named => {
+            Failure::Unfit(Unfit::Replica) if self.named_by.is_some() => {
                 let address = self.master.address();
+                let by = self.named_by.map_or("", NamedBy::who);
                 return OpenError::Unavailable(
-                    format!("Sentinels name {address}, which is a replica: a failover may be under way")
+                    format!("{by} {address}, which is a replica: a failover may be under way")
                         .into(),
                 );
             }
@@ -40,6 +52,8 @@ impl Server<'_> {
                 );
             }
             Failure::Unfit(Unfit::Cluster) => return refused("redisHost", NO_CLUSTER),
+            Failure::Unfit(Unfit::Alone) => return refused("redisType", ALONE),
+            Failure::Unfit(Unfit::Old) => return refused("redisHost", OLD),
             Failure::Unfit(Unfit::Sentinel) => return refused("redisHost", SENTINEL),
             Failure::Unresolved(unresolved) => return unresolved_refusal(unresolved),
             Failure::Error(error) => error,
@@ -72,15 +86,24 @@ impl Server<'_> {
     /// Names the server, so that an operator sees which one to look at.
     pub(super) fn unreached(&self, why: &str) -> OpenError {
         let address = self.master.address();
-        let advice = if self.is_named {
-            format!(
-                "Sentinels name {address} as the master; this process must reach it at this \
-                 address, with TLS if enableTLS is true"
-            )
-        } else {
-            format!("start the server at {address}, or correct redisHost or enableTLS")
+        let advice = match self.named_by {
+            Some(by) => format!(
+                "{} {address} as a master; this process must reach it at this address, with TLS \
+                 if enableTLS is true",
+                by.who()
+            ),
+            None => format!("start the server at {address}, or correct redisHost or enableTLS"),
         };
         OpenError::Unavailable(format!("{why}; {advice}").into())
+    }
+}
+
+impl NamedBy {
+    fn who(self) -> &'static str {
+        match self {
+            Self::Sentinels => "Sentinels name",
+            Self::Cluster => "the Cluster names",
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use ::redis::Cmd;
+use futures_util::future::join_all;
 use leasehold_lock::{
     Attempt, AttemptId, BackendError, FencingToken, GrantId, LockId, Release, ResourceId,
 };
@@ -24,7 +25,10 @@ impl Core {
         attempt: &Attempt,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let _turn = timeout_at(until, self.withdrawals.acquire()).await.map_err(|_| {
+        // Without a link the call fails by itself.
+        let link = self.router.link(&attempt.resource);
+        let turns = link.iter().map(|link| link.withdrawals.acquire());
+        let _turn = timeout_at(until, join_all(turns)).await.map_err(|_| {
             BackendError::Unavailable("too many waiters are leaving at the same time".into())
         })?;
         let arguments = |request: &mut Cmd, _| {
@@ -53,7 +57,7 @@ impl Core {
         arguments: impl Fn(&mut Cmd, bool),
         until: Instant,
     ) -> Result<(), BackendError> {
-        let answer = self.link.run(Verb::Withdraw, resource, arguments, until).await?;
+        let answer = self.router.run(Verb::Withdraw, resource, arguments, until).await?;
         match Reply::read(answer.value)? {
             Reply::Done { handed } => {
                 self.handed_over(resource, handed);
@@ -141,8 +145,8 @@ impl Core {
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Box<str>, BackendError> {
-        self.link.expect_readers(resource);
-        let answer = self.link.run(Verb::Target, resource, |_, _| {}, until).await;
+        self.router.expect_readers(resource);
+        let answer = self.router.run(Verb::Target, resource, |_, _| {}, until).await;
         let answer = answer.map_err(only_read)?;
         let target: Option<String> =
             ::redis::from_redis_value(answer.value).unwrap_or_default();
@@ -223,7 +227,7 @@ impl Core {
         };
         let mut has_ended = false;
         loop {
-            let answer = self.link.run(Verb::Release, resource, arguments, until).await?;
+            let answer = self.router.run(Verb::Release, resource, arguments, until).await?;
             let reply = Reply::read(answer.value)?;
             self.handed_over(resource, reply.handed());
             match reply {

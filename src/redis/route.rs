@@ -1,13 +1,13 @@
-//! The way to the master: a fixed address, or what Sentinels say.
+//! The way to the master: a fixed address, what Sentinels say, or a node of a Cluster.
 
-use std::{future::pending, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use ::redis::Client;
 use leasehold_util::retry::Backoff;
 
 use super::{
-    config::Servers,
     master::Master,
+    member::Member,
     sentinel::{Sentinels, Unresolved},
 };
 
@@ -21,16 +21,11 @@ pub(super) enum Route {
     Fixed(Client),
     /// Sentinels name it.
     Sentinels(Sentinels),
+    /// It is one of several.
+    Member(Arc<Member>),
 }
 
 impl Route {
-    pub(super) fn new(servers: Servers) -> Self {
-        match servers {
-            Servers::Node(client) => Self::Fixed(client),
-            Servers::Sentinel(setup) => Self::Sentinels(Sentinels::new(setup)),
-        }
-    }
-
     /// Whether Sentinels name the master.
     pub(super) fn has_sentinels(&self) -> bool {
         matches!(self, Self::Sentinels(_))
@@ -39,14 +34,22 @@ impl Route {
     /// The master, as far as is known now.
     pub(super) async fn master(&self) -> Result<Master, Unresolved> {
         match self {
-            Self::Fixed(client) => Ok(Master { client: client.clone(), notices: 0 }),
+            Self::Fixed(client) => Ok(Master::alone(client)),
             Self::Sentinels(sentinels) => sentinels.master().await,
+            Self::Member(member) => {
+                member.needed(true).await;
+                Ok(member.master())
+            }
         }
     }
 
     /// Returns once another server than this is known to be the master.
     pub(super) async fn moved_from(&self, master: &Master) {
-        let Self::Sentinels(sentinels) = self else { return pending().await };
+        let sentinels = match self {
+            Self::Fixed(_) => return pending().await,
+            Self::Member(member) => return member.needed(false).await,
+            Self::Sentinels(sentinels) => sentinels,
+        };
         let mut seen = master.notices;
         let mut backoff = Backoff::new(ASK_AGAIN_MIN, ASK_AGAIN_MAX);
         loop {

@@ -8,7 +8,7 @@ mod verdict;
 
 use std::{convert::Infallible, future::ready, time::Duration};
 
-use ::redis::{Client, ConnectionAddr, ConnectionInfo, PushInfo, PushKind, Value};
+use ::redis::{Client, ConnectionInfo, PushInfo, PushKind, Value};
 use futures_util::{
     future::join_all,
     stream::{FuturesUnordered, StreamExt as _},
@@ -26,7 +26,7 @@ use self::ask::{NoOpinion, Opinion, ask};
 pub(super) use self::verdict::Unresolved;
 use super::{
     config::SentinelSetup,
-    master::{Master, connect},
+    master::{Master, address_like, connect},
 };
 
 /// How long one Sentinel has to answer, with the connection to it.
@@ -78,9 +78,9 @@ impl Sentinels {
         if self.is_outdated(opinion.epoch) {
             return Err(Unresolved::outdated());
         }
-        let address = self.address_like(opinion.host, opinion.port);
+        let address = address_like(self.master.addr(), opinion.host, opinion.port);
         Client::open(self.master.clone().set_addr(address))
-            .map(|client| Master { client, notices })
+            .map(|client| Master { client, notices, in_cluster: false })
             .map_err(|error| Unresolved::unavailable(error.to_string()))
     }
 
@@ -142,19 +142,6 @@ impl Sentinels {
             *heard = Instant::now();
         }
         is_newest
-    }
-
-    /// An address that is reached as the Sentinels are, with TLS or without.
-    fn address_like(&self, host: String, port: u16) -> ConnectionAddr {
-        match self.master.addr() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure: *insecure,
-                tls_params: tls_params.clone(),
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        }
     }
 
     /// Follows what the Sentinels publish.

@@ -2,10 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -17,16 +14,21 @@ use tracing::debug;
 use super::{
     errors::{allowed, is_denied},
     failure::{Failure, Unfit},
-    library::{Form, LIBRARY},
+    hearing::{Hearing, NOBODYS_CHANNEL},
+    library::{Form, Library},
     master::{Master, connect},
-    notice::Notice,
     owed::Owed,
     peer::{Peer, fence, identify},
-    waiters::{NOBODYS_CHANNEL, Waiters},
 };
+
+/// The oldest version whose nodes of a Cluster say which keys are missing while a slot is moved.
+const OLDEST_IN_CLUSTER: u32 = 7;
 
 /// How long opening a connection may take.
 pub(super) const OPEN_TIMEOUT: Duration = Duration::from_millis(3500);
+/// The number of the last connection. No two of a process have the same.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
 /// A connection to a server that can grant locks. It carries no lock calls yet, because the
 /// earlier connections have not been ended.
 pub(super) struct Greeted {
@@ -38,27 +40,22 @@ pub(super) struct Greeted {
 
 impl Greeted {
     /// Connects, and checks the server's role.
-    pub(super) async fn dial(
-        master: Master,
-        waiters: Option<&Arc<Waiters>>,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn dial(master: Master, hearing: &Hearing) -> Result<Self, Failure> {
         let dead = CancellationToken::new();
         let pushed = {
-            let (dead, waiters) = (dead.clone(), waiters.cloned());
+            let (dead, hearing) = (dead.clone(), hearing.clone());
             move |push: PushInfo| match push.kind {
                 PushKind::Disconnection => dead.cancel(),
-                PushKind::Message => {
-                    waiters.iter().for_each(|waiters| heard(waiters, &push.data));
-                }
+                PushKind::Message => hearing.heard(&push.data),
                 _ => {}
             }
         };
         let connection = connect(&master.client, pushed).await?;
         // Independent requests share a round trip, so that a connection to a distant server
         // can be opened in time.
-        let ((), peer) = try_join!(check_role(connection.clone()), async {
-            identify(&connection).await.map_err(Failure::from)
-        })?;
+        let role = check_role(connection.clone(), master.in_cluster, true);
+        let ((), peer) =
+            try_join!(role, async { identify(&connection).await.map_err(Failure::from) })?;
         Ok(Self { master, connection, dead, peer })
     }
 
@@ -79,7 +76,7 @@ pub(super) struct Session {
     is_outdated: AtomicBool,
     /// The answers that the server owes.
     pub(super) owed: Owed,
-    /// The number of this connection in its backend, from 1; 0 for one that only watches.
+    /// The number of this connection: no other has the same.
     pub(super) number: u64,
     /// When it was opened.
     pub(super) opened: Instant,
@@ -96,29 +93,27 @@ impl Session {
     /// Connects, and makes the connection ready for use.
     pub(super) async fn open(
         master: Master,
-        number: u64,
         before: &[Peer],
-        waiters: Option<&Arc<Waiters>>,
+        hearing: &Hearing,
     ) -> Result<Self, Failure> {
-        Self::over(Greeted::dial(master, waiters).await?, number, before, waiters).await
+        Self::over(Greeted::dial(master, hearing).await?, before, hearing).await
     }
 
     /// Ends the earlier connections, subscribes and loads the library. Requests that were sent
-    /// over the earlier connections can then no longer take effect (trap 7). Without `waiters`
-    /// it does not subscribe, because no waiter is called over it.
+    /// over the earlier connections can then no longer take effect (trap 7).
     pub(super) async fn over(
         greeted: Greeted,
-        number: u64,
         before: &[Peer],
-        waiters: Option<&Arc<Waiters>>,
+        hearing: &Hearing,
     ) -> Result<Self, Failure> {
         let Greeted { master, mut connection, dead, peer } = greeted;
         fence(&mut connection, &peer, before).await?;
         let (is_monitored, (), form) = try_join!(
             observe(&connection),
-            subscribe(connection.clone(), waiters),
-            load(&connection),
+            subscribe(connection.clone(), hearing),
+            load(master.library(), &connection),
         )?;
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         let runs_script = AtomicBool::new(form == Form::Script);
         Ok(Self {
             master,
@@ -149,9 +144,11 @@ impl Session {
     /// Checks that the server is still a master. Returns whether other clients receive the
     /// messages to processes. A library that could not be loaded is loaded again.
     pub(super) async fn check(&self) -> Result<bool, Failure> {
-        self.owed.answer(check_role(self.connection())).await?;
+        let role = check_role(self.connection(), self.master.in_cluster, true);
+        self.owed.answer(role).await?;
+        let library = self.master.library();
         if self.form() == Form::Script
-            && self.owed.answer(load_functions(&self.connection)).await?
+            && self.owed.answer(load_functions(library, &self.connection)).await?
         {
             self.runs_script.store(false, Ordering::Relaxed);
         }
@@ -165,7 +162,7 @@ impl Session {
 
     /// Loads the library.
     pub(super) async fn load(&self) -> Result<(), RedisError> {
-        let form = load(&self.connection).await?;
+        let form = load(self.master.library(), &self.connection).await?;
         self.runs_script.store(form == Form::Script, Ordering::Relaxed);
         Ok(())
     }
@@ -184,27 +181,33 @@ impl Drop for Session {
 
 async fn subscribe(
     mut connection: MultiplexedConnection,
-    waiters: Option<&Arc<Waiters>>,
+    hearing: &Hearing,
 ) -> Result<(), RedisError> {
-    match waiters {
-        Some(waiters) => connection.subscribe(waiters.channel()).await,
+    match hearing.channel() {
+        Some(channel) => connection.subscribe(channel).await,
         None => Ok(()),
     }
 }
 
 /// Loads the library, as functions if the server has them and allows it. A server without
 /// memory or replicas refuses to load functions, but not a script.
-async fn load(connection: &MultiplexedConnection) -> Result<Form, RedisError> {
-    if load_functions(connection).await? {
+async fn load(
+    library: &Library,
+    connection: &MultiplexedConnection,
+) -> Result<Form, RedisError> {
+    if load_functions(library, connection).await? {
         return Ok(Form::Functions);
     }
     let mut connection = connection.clone();
-    LIBRARY.script.load_async(&mut connection).await.map(|_: String| Form::Script)
+    library.script.load_async(&mut connection).await.map(|_: String| Form::Script)
 }
 
 /// Loads the library as functions. `false` if the server refuses that.
-async fn load_functions(connection: &MultiplexedConnection) -> Result<bool, RedisError> {
-    match LIBRARY.load().exec_async(&mut connection.clone()).await {
+async fn load_functions(
+    library: &Library,
+    connection: &MultiplexedConnection,
+) -> Result<bool, RedisError> {
+    match library.load().exec_async(&mut connection.clone()).await {
         Ok(()) => Ok(true),
         Err(error) if error.to_string().contains("already exists") => Ok(true),
         Err(error) if is_refusal(&error) => {
@@ -230,31 +233,40 @@ async fn observe(connection: &MultiplexedConnection) -> Result<bool, RedisError>
     Ok(receivers.is_none_or(|receivers| receivers > 0))
 }
 
-/// Fails if the server cannot grant locks. `HELLO` says so and needs no other permission.
-async fn check_role(mut connection: MultiplexedConnection) -> Result<(), Failure> {
+/// Fails if the server cannot be used, or, if asked, if it cannot grant locks. `HELLO` says so and
+/// needs no other permission.
+pub(super) async fn check_role(
+    mut connection: MultiplexedConnection,
+    in_cluster: bool,
+    grants: bool,
+) -> Result<(), Failure> {
     let hello: HashMap<String, Value> =
         cmd("HELLO").arg("3").query_async(&mut connection).await?;
-    unfit(&hello).map_or(Ok(()), |unfit| Err(Failure::Unfit(unfit)))
+    match unfit(&hello, in_cluster) {
+        None => Ok(()),
+        Some(Unfit::Replica) if !grants => Ok(()),
+        Some(unfit) => Err(Failure::Unfit(unfit)),
+    }
 }
 
-fn unfit(hello: &HashMap<String, Value>) -> Option<Unfit> {
+fn unfit(hello: &HashMap<String, Value>, in_cluster: bool) -> Option<Unfit> {
     let field = |name| match hello.get(name) {
         Some(Value::BulkString(text)) => text.as_slice(),
         Some(Value::SimpleString(text)) => text.as_bytes(),
         _ => b"",
     };
+    let is_old = || {
+        let version = String::from_utf8_lossy(field("version"));
+        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
+        major.is_some_and(|major| major < OLDEST_IN_CLUSTER)
+    };
     match (field("mode"), field("role")) {
-        (b"cluster", _) => Some(Unfit::Cluster),
         (b"sentinel", _) => Some(Unfit::Sentinel),
+        (b"cluster", _) if !in_cluster => Some(Unfit::Cluster),
+        (b"standalone", _) if in_cluster => Some(Unfit::Alone),
+        _ if in_cluster && is_old() => Some(Unfit::Old),
         (_, b"replica" | b"slave") => Some(Unfit::Replica),
         _ => None,
-    }
-}
-
-pub(crate) fn heard(waiters: &Waiters, data: &[Value]) {
-    let [Value::BulkString(_), Value::BulkString(message)] = data else { return };
-    if let Some(notice) = std::str::from_utf8(message).ok().and_then(Notice::read) {
-        waiters.handle(&notice);
     }
 }
 
@@ -269,12 +281,25 @@ mod tests {
 
     #[test]
     fn only_a_standalone_master_is_accepted() {
-        assert_eq!(unfit(&hello(&[("mode", "standalone"), ("role", "master")])), None);
-        assert_eq!(unfit(&hello(&[])), None, "a proxy that does not say");
+        let unfit = |hello| unfit(&hello, false);
+        assert_eq!(unfit(hello(&[("mode", "standalone"), ("role", "master")])), None);
+        assert_eq!(unfit(hello(&[])), None, "a proxy that does not say");
         let replica = hello(&[("mode", "standalone"), ("role", "replica")]);
-        assert_eq!(unfit(&replica), Some(Unfit::Replica));
+        assert_eq!(unfit(replica), Some(Unfit::Replica));
         let cluster = hello(&[("mode", "cluster"), ("role", "master")]);
-        assert_eq!(unfit(&cluster), Some(Unfit::Cluster));
-        assert_eq!(unfit(&hello(&[("mode", "sentinel")])), Some(Unfit::Sentinel));
+        assert_eq!(unfit(cluster), Some(Unfit::Cluster));
+        assert_eq!(unfit(hello(&[("mode", "sentinel")])), Some(Unfit::Sentinel));
+    }
+
+    #[test]
+    fn a_cluster_is_of_masters_of_redis_7_or_later() {
+        let unfit = |mode, role, version| {
+            unfit(&hello(&[("mode", mode), ("role", role), ("version", version)]), true)
+        };
+        assert_eq!(unfit("cluster", "master", "7.0.0"), None);
+        assert_eq!(unfit("cluster", "master", "10.1"), None);
+        assert_eq!(unfit("cluster", "master", "6.2.14"), Some(Unfit::Old));
+        assert_eq!(unfit("cluster", "replica", "7.0.15"), Some(Unfit::Replica));
+        assert_eq!(unfit("standalone", "master", "7.0.15"), Some(Unfit::Alone));
     }
 }

@@ -20,7 +20,6 @@ use tracing::{debug, warn};
 use super::{
     core::{Core, FIRST_LOOK},
     library::Verb,
-    link::Sessions,
     times::TIMES,
 };
 
@@ -89,6 +88,10 @@ impl Core {
     }
 
     async fn look(&self, resource: &ResourceId) {
+        // A node that is not reached must not keep looks at the others waiting.
+        if self.router.has_several() && !self.router.is_connected(resource) {
+            return self.waiters.guard(resource, FIRST_LOOK);
+        }
         loop {
             let seen = self.look_once(resource).await;
             let waiting = self.waiters.waiting(resource) > 0;
@@ -132,7 +135,7 @@ impl Core {
         let arguments = |request: &mut ::redis::Cmd, _| {
             request.arg(&oldest.place).arg(&oldest.attempt).arg(self.caller());
         };
-        let answer = self.link.run(Verb::Look, resource, arguments, until).await?;
+        let answer = self.router.run(Verb::Look, resource, arguments, until).await?;
         let seen = Seen::read(answer.value)
             .ok_or_else(|| BackendError::Unknown("the answer was not a look's".into()))?;
         // The waiter may have been granted or have left in the meantime.
@@ -171,7 +174,7 @@ impl Core {
         let arguments = |request: &mut ::redis::Cmd, _| {
             request.arg(after).arg(self.caller());
         };
-        let answer = self.link.run(Verb::Sweep, resource, arguments, until).await.ok()?;
+        let answer = self.router.run(Verb::Sweep, resource, arguments, until).await.ok()?;
         ::redis::from_redis_value(answer.value).ok()
     }
 
@@ -188,7 +191,6 @@ impl Core {
     /// Removes the places that an outage left behind, and passes on resources that were handed
     /// over to attempts that do not wait here.
     pub(super) async fn keep_up(self: Arc<Self>) {
-        let mut sessions = self.link.sessions();
         // An interval, because a sleep in the loop would start again at each stray.
         let mut retries = interval(RETRY);
         retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -197,12 +199,6 @@ impl Core {
                 () = self.waiters.strayed() => self.pass_strays_on().await,
                 _ = retries.tick() => {
                     self.log_lost_places();
-                    self.leave_places().await;
-                }
-                connected = next_session(&mut sessions) => {
-                    if !connected {
-                        return;
-                    }
                     self.leave_places().await;
                 }
             }
@@ -238,14 +234,20 @@ impl Core {
                 return;
             }
             let until = Instant::now() + self.settings.operation_timeout;
-            let leaving = places.iter().map(|(attempt, _)| self.withdraw(attempt, until));
-            let outcomes = join_all(leaving).await;
+            // A server that is not reached keeps no others waiting.
+            let leaving = places.iter().map(|(attempt, _)| async {
+                let is_reached = self.router.is_connected(&attempt.resource);
+                is_reached
+                    && matches!(
+                        self.withdraw(attempt, until).await,
+                        Ok(()) | Err(BackendError::NotHeld { .. })
+                    )
+            });
+            let have_left = join_all(leaving).await;
             let mut failed: VecDeque<_> = places
                 .into_iter()
-                .zip(outcomes)
-                .filter(|(_, outcome)| {
-                    !matches!(outcome, Ok(()) | Err(BackendError::NotHeld { .. }))
-                })
+                .zip(have_left)
+                .filter(|(_, has_left)| !has_left)
                 .map(|(place, _)| place)
                 .collect();
             if !failed.is_empty() {
@@ -258,17 +260,5 @@ impl Core {
     /// The places to remove when Redis is back.
     pub(super) fn left(&self) -> MutexGuard<'_, VecDeque<(Arc<Attempt>, WaiterSlot)>> {
         self.left.lock()
-    }
-}
-
-/// Waits for another connection; `false` if there will be none.
-async fn next_session(sessions: &mut Sessions) -> bool {
-    loop {
-        if sessions.changed().await.is_err() {
-            return false;
-        }
-        if sessions.borrow_and_update().is_some() {
-            return true;
-        }
     }
 }

@@ -16,10 +16,6 @@ use uuid::Uuid;
 
 use super::{entry, notice::Notice, times::TIMES};
 
-/// The prefix of the names of processes' channels.
-const CHANNEL: &str = "\x01n";
-/// A channel to which no process subscribes, because no random UUID is all zeros.
-pub(super) const NOBODYS_CHANNEL: &str = "\x01n00000000000000000000000000000000";
 /// How many resources without a waiter in this process may be looked at.
 const GUARDED_MAX: usize = 10_000;
 /// How many calls for unknown attempts are kept. If there are more, their resources are passed
@@ -130,11 +126,6 @@ impl Waiters {
     /// This backend's name in queues.
     pub(super) fn process(&self) -> &str {
         &self.process
-    }
-
-    /// The channel with the messages for the waiters of this backend.
-    pub(super) fn channel(&self) -> String {
-        format!("{CHANNEL}{}", self.process)
     }
 
     /// Registers `attempt` as waiting.

@@ -6,9 +6,11 @@ use std::{
 };
 
 use ::redis::Cmd;
-use leasehold_lock::{self as lock, Attempt, BackendError, Grant, Mode, WaiterSlot};
+use leasehold_lock::{
+    self as lock, Attempt, BackendError, Grant, Mode, ResourceId, WaiterSlot,
+};
 use tokio::{
-    sync::SemaphorePermit,
+    sync::OwnedSemaphorePermit,
     time::{Instant, sleep},
 };
 
@@ -16,8 +18,8 @@ use super::{
     core::{Core, FIRST_LOOK, out_of_memory},
     entry,
     library::Verb,
-    link::Sessions,
     reply::Reply,
+    router::Post,
     waiters::{StraightGrant, Summons, WaiterHandle},
 };
 
@@ -30,8 +32,8 @@ const REENTRY_DELAY: Duration = Duration::from_millis(200);
 enum Entered {
     /// The resource was free.
     Granted(Grant),
-    /// The attempt has a place in the queue, entered or checked over this connection.
-    Queued { session: u64 },
+    /// The attempt has a place in the queue, and its notices have been received there since.
+    Queued { post: Post },
     /// The queue is full.
     Full,
 }
@@ -44,17 +46,16 @@ impl Core {
         slot: WaiterSlot,
     ) -> Result<Grant, BackendError> {
         let waiter = self.waiters.register(attempt);
-        let mut sessions = self.link.sessions();
-        let mut session = match self.enter_first(attempt, &waiter).await? {
+        let mut post = match self.enter_first(attempt, &waiter).await? {
             Entered::Granted(grant) => return Ok(grant),
-            Entered::Queued { session } => session,
+            Entered::Queued { post } => post,
             Entered::Full => return Err(full()),
         };
         loop {
             let summons = tokio::select! {
                 summons = waiter.summoned() => summons,
                 // Messages may have been lost with the connection, so enter again.
-                () = another_than(session, &mut sessions) => Summons::EnterAgain,
+                () = self.router.left(&attempt.resource, post) => Summons::EnterAgain,
             };
             let ended = match summons {
                 Summons::Confirm => match self.confirm(attempt).await {
@@ -70,7 +71,7 @@ impl Core {
             };
             match ended {
                 Ok(Entered::Granted(grant)) => return Ok(grant),
-                Ok(Entered::Queued { session: now }) => session = now,
+                Ok(Entered::Queued { post: now }) => post = now,
                 Ok(Entered::Full) => return Err(full()),
                 Err(error) => return Err(self.end_wait(attempt, slot, error)),
             }
@@ -84,7 +85,7 @@ impl Core {
         attempt: &Attempt,
         waiter: &WaiterHandle,
     ) -> Result<Entered, BackendError> {
-        let turn = self.turn().await?;
+        let turn = self.turn(&attempt.resource).await?;
         let entered = self.enter(attempt, waiter, false).await?;
         drop(turn);
         if matches!(entered, Entered::Full) && self.drop_dead(&attempt.resource).await {
@@ -101,7 +102,7 @@ impl Core {
     ) -> Result<Entered, BackendError> {
         let give_up = Instant::now() + self.outage_max();
         loop {
-            let turn = self.turn().await?;
+            let turn = self.turn(&attempt.resource).await?;
             let entered = self.enter(attempt, waiter, true).await;
             drop(turn);
             // A full queue and a server without memory count as outages.
@@ -119,11 +120,12 @@ impl Core {
 
     /// A permit to enter. Only few waiters enter at the same time, so that renewals need not
     /// wait behind thousands. During an outage there are no permits.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, BackendError> {
+    async fn turn(&self, resource: &ResourceId) -> Result<OwnedSemaphorePermit, BackendError> {
         loop {
-            self.link.connected(Instant::now() + self.outage_max()).await?;
-            let turn = self.entries.acquire().await;
-            if self.link.is_connected() {
+            let until = Instant::now() + self.outage_max();
+            let link = self.router.connected(resource, until).await?;
+            let turn = Arc::clone(&link.entries).acquire_owned().await;
+            if link.is_connected() {
                 return turn
                     .map_err(|_| BackendError::Unavailable("the backend is closed".into()));
             }
@@ -156,7 +158,7 @@ impl Core {
                 let left = u64::try_from(left_ms).map_or(FIRST_LOOK, Duration::from_millis);
                 let soon = if waiter.first || entered { left.min(FIRST_LOOK) } else { left };
                 self.waiters.plan(&attempt.resource, soon);
-                Ok(Entered::Queued { session: answer.session })
+                Ok(Entered::Queued { post: answer.post })
             }
             Reply::Full => Ok(Entered::Full),
             Reply::Gone => Err(out_of_memory()),
@@ -220,10 +222,4 @@ impl Core {
 
 fn full() -> BackendError {
     BackendError::TooManyWaiters("the resource's limit is reached")
-}
-
-/// Returns when this connection is no longer in use.
-async fn another_than(session: u64, sessions: &mut Sessions) {
-    let left = sessions.wait_for(|now| now.as_ref().is_none_or(|now| now.number != session));
-    let _ = left.await.map(drop);
 }

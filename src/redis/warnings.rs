@@ -6,17 +6,17 @@ use ::redis::cmd;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::{peer::info_field, route::Route, session::Session};
+use super::{peer::info_field, session::Session};
 
 /// How long all questions together may take. Init is to end within 4 s.
 const WARNINGS_MAX: Duration = Duration::from_millis(500);
 
 /// Warns of settings of the server that weaken locks. A server that does not answer has no warnings.
-pub(super) async fn check(route: &Route, session: &Session) {
-    let _ = timeout(WARNINGS_MAX, check_all(route, session)).await;
+pub(super) async fn check(has_sentinels: bool, session: &Session) {
+    let _ = timeout(WARNINGS_MAX, check_all(has_sentinels, session)).await;
 }
 
-async fn check_all(route: &Route, session: &Session) {
+async fn check_all(has_sentinels: bool, session: &Session) {
     let server = session.master.address();
     if asks_for_no_password(session).await {
         warn!(%server, "redisPassword is set, but the server asks for none: anybody can use it");
@@ -28,7 +28,7 @@ async fn check_all(route: &Route, session: &Session) {
             "Redis may evict locks, which ends them early; set maxmemory-policy to noeviction"
         );
     }
-    if route.has_sentinels() && needs_no_replicas(session).await {
+    if has_sentinels && needs_no_replicas(session).await {
         warn!(
             %server,
             "a master that is cut off goes on granting locks that the next master does not know; \

@@ -5,7 +5,8 @@
 //! - [`ports`]: free ports.
 //! - [`wait`]: polling with a deadline.
 //! - [`extent`]: which tests `make test` skips.
-//! - [`etcd`], [`redis`], [`sentinel`], [`leasehold`]: the servers.
+//! - [`etcd`], [`redis`], [`sentinel`], [`redis_cluster`], [`leasehold`]: the servers.
+//! - [`clock_shim`]: clocks of a process that can be set.
 //! - [`lock_scripts`]: the scripts of lock libraries for Redis.
 //! - [`proxy`]: network faults on demand.
 //!
@@ -16,6 +17,7 @@
     reason = "what this crate cannot do fails the test that asked for it"
 )]
 
+pub mod clock_shim;
 pub mod etcd;
 pub mod extent;
 pub mod leasehold;
@@ -24,5 +26,6 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod redis;
+pub mod redis_cluster;
 pub mod sentinel;
 pub mod wait;

@@ -181,7 +181,7 @@ impl Sentinel {
     }
 }
 
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let give_up = Instant::now() + READY_WITHIN;
     while !holds() {
         assert!(Instant::now() < give_up, "never: {what}");

@@ -8,14 +8,13 @@ use std::{
 };
 
 use anyhow::Context as _;
-use leasehold_testkit::{process::Process, proxy::Proxy, wait::eventually};
+use leasehold_testkit::{
+    clock_shim::ClockShim, process::Process, proxy::Proxy, wait::eventually,
+};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{
-    Backend, INSTANCE, Weight, clock_shim::ClockShim, deployment::Deployment, member,
-    probe::Probe,
-};
+use super::{Backend, INSTANCE, Weight, deployment::Deployment, member, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);

@@ -1,6 +1,5 @@
 //! The servers and the leasehold processes of one run.
 
-pub mod clock_shim;
 pub mod deployment;
 pub mod etcd;
 pub mod front;

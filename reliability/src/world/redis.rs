@@ -9,12 +9,11 @@ use std::{
 
 use anyhow::Context as _;
 use leasehold_testkit::{
+    clock_shim::ClockShim,
     redis::{RedisServer as Server, RedisSetup},
     wait::eventually,
 };
 use redis::{aio::MultiplexedConnection, cmd};
-
-use super::clock_shim::ClockShim;
 
 const READY_WITHIN: Duration = Duration::from_secs(15);
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);

@@ -6,8 +6,8 @@ use ::redis::ConnectionAddr;
 pub(super) const PORT: u16 = 6379;
 /// The port of a Sentinel.
 pub(super) const SENTINEL_PORT: u16 = 26379;
-/// How many Sentinels may be listed.
-const SENTINELS_MAX: usize = 32;
+/// How many servers may be listed.
+const LISTED_MAX: usize = 32;
 
 /// The property that is wrong, and why.
 pub(super) type Problem = (&'static str, String);
@@ -35,29 +35,29 @@ impl Addressing {
             return Err((
                 "redisHost",
                 "names several hosts; name one server, or set failover: true if these are \
-                 Sentinels"
+                 Sentinels, redisType: cluster if they are nodes of a Cluster"
                     .into(),
             ));
         }
         self.address(host)
     }
 
-    /// Reads a list of Sentinels.
-    pub(super) fn sentinels(self, hosts: &str) -> Result<Vec<ConnectionAddr>, Problem> {
-        let mut sentinels = Vec::new();
+    /// Reads a list of servers of this kind.
+    pub(super) fn list(self, hosts: &str, kind: &str) -> Result<Vec<ConnectionAddr>, Problem> {
+        let mut listed = Vec::new();
         for host in hosts.split(',').map(str::trim).filter(|host| !host.is_empty()) {
             if host.starts_with("unix:") {
-                return Err(("redisHost", "must list Sentinels as host:port".into()));
+                return Err(("redisHost", format!("must list each {kind} as host:port")));
             }
             let address = self.address(host)?;
-            if !sentinels.contains(&address) {
-                sentinels.push(address);
+            if !listed.contains(&address) {
+                listed.push(address);
             }
         }
-        match sentinels.len() {
-            0 => Err(("redisHost", "lists no Sentinel; write host:port,host:port".into())),
-            1..=SENTINELS_MAX => Ok(sentinels),
-            _ => Err(("redisHost", format!("lists more than {SENTINELS_MAX} Sentinels"))),
+        match listed.len() {
+            0 => Err(("redisHost", format!("lists no {kind}; write host:port,host:port"))),
+            1..=LISTED_MAX => Ok(listed),
+            _ => Err(("redisHost", format!("lists more than {LISTED_MAX} of them"))),
         }
     }
 

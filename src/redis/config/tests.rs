@@ -20,7 +20,7 @@ fn refused(items: &[(&str, &str)]) -> Vec<String> {
 fn reached(items: &[(&str, &str)]) -> String {
     match read_all(items).unwrap() {
         Servers::Node(client) => client.get_connection_info().addr().to_string(),
-        Servers::Sentinel(_) => panic!("no Sentinel was asked for"),
+        other => panic!("a single server was asked for: {other:?}"),
     }
 }
 
@@ -33,7 +33,7 @@ fn sentinels(items: &[(&str, &str)]) -> Vec<String> {
             let address = |client: &Client| client.get_connection_info().addr().to_string();
             setup.sentinels.iter().map(address).collect()
         }
-        Servers::Node(_) => panic!("Sentinels were asked for"),
+        other => panic!("Sentinels were asked for: {other:?}"),
     }
 }
 
@@ -126,10 +126,27 @@ fn what_sentinels_need_is_asked_for_all_at_once() {
 }
 
 #[test]
-fn a_cluster_is_not_supported_yet() {
-    let violations = read_all(&[("redisHost", "h"), ("redisType", "cluster")]).unwrap_err();
-    assert_eq!(violations[0].field, "redisType");
-    assert!(violations[0].problem.contains("not supported yet"), "{violations:?}");
+fn the_nodes_of_a_cluster_are_listed() {
+    let items = [
+        ("redisType", "cluster"),
+        ("redisHost", "a,b:7"),
+        ("redisPassword", "p"),
+        ("redisDB", "0"),
+    ];
+    let Servers::Cluster(setup) = read_all(&items).unwrap() else { panic!() };
+    let address = |client: &Client| client.get_connection_info().addr().to_string();
+    let nodes: Vec<_> = setup.nodes.iter().map(address).collect();
+    assert_eq!(nodes, ["a:6379", "b:7"]);
+    assert_eq!(setup.node.redis_settings().password(), Some("p"));
+}
+
+#[test]
+fn a_cluster_has_one_database_and_no_sentinels() {
+    let cluster = [("redisType", "cluster"), ("redisHost", "h")];
+    assert_eq!(refused(&[&cluster[..], &[("redisDB", "1")]].concat()), ["redisDB"]);
+    assert_eq!(refused(&[&cluster[..], &[MASTER]].concat()), ["sentinelMasterName"]);
+    assert_eq!(refused(&[("redisType", "cluster"), ("redisHost", "unix:/s")]), ["redisHost"]);
+    assert_eq!(refused(&[("redisType", "clusters"), ("redisHost", "h")]), ["redisType"]);
 }
 
 #[test]

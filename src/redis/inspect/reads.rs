@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    super::{keys::Keys, library::Verb, link::Link},
+    super::{keys::Keys, library::Verb, router::Router},
     cursors::After,
     seen::{Seen, read_seen},
 };
@@ -29,7 +29,7 @@ pub(super) const READ_MAX: usize = 500;
 /// A watch finds an unreadable resource again every 2 s, so it is not logged each time.
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
-impl Link {
+impl Router {
     /// Searches a part of the keys from `begin` for records of resources with this prefix.
     /// Returns where it ended, 0 if there are no more keys. Rarely it finds more than
     /// `most`.

@@ -5,6 +5,7 @@
 use std::{
     collections::{BTreeSet, HashSet},
     convert::Infallible,
+    sync::Arc,
     time::Duration,
 };
 
@@ -21,8 +22,9 @@ use tokio::{
 use super::{
     super::{
         failure::describe_failure,
+        hearing::Hearing,
         link::Link,
-        route::Route,
+        router::{Router, Servers},
         session::{OPEN_TIMEOUT, Session},
     },
     pace::Pace,
@@ -39,21 +41,26 @@ const SCOPES_EVERY: Duration = Duration::from_secs(2);
 
 /// Keeps the mirror up to date. Returns if the connection or a reading failed.
 pub(super) async fn watch(
-    route: &Route,
+    router: &Router,
     operation_timeout: Duration,
     mirror: &Mirror,
 ) -> BackendError {
+    let Servers::One { route, .. } = &router.servers else {
+        return BackendError::Unsupported("a Cluster is not watched".into());
+    };
     // No waiter is called over it, and it sends nothing that a later connection would have
     // to stop.
-    let opening = async { Session::open(route.master().await?, 0, &[], None).await };
+    let hearing = Hearing::default();
+    let opening = async { Session::open(route.master().await?, &[], &hearing).await };
     let session = match timeout(OPEN_TIMEOUT, opening).await {
         Ok(Ok(session)) => session,
         Ok(Err(failure)) => return BackendError::Unavailable(describe_failure(&failure)),
         Err(_) => return BackendError::Unavailable("Redis did not answer in time".into()),
     };
     let (dead, master) = (session.dead.clone(), session.master.clone());
-    let link = Link::new(session, operation_timeout);
-    let mut poller = Poller::new(&link, operation_timeout, mirror);
+    let link = Arc::new(Link::new(Some(session), operation_timeout));
+    let router = Router::new(Servers::One { link, route: Arc::clone(route) });
+    let mut poller = Poller::new(&router, operation_timeout, mirror);
     tokio::select! {
         biased;
         // What the former master says is not believed.
@@ -68,7 +75,7 @@ pub(super) async fn watch(
 /// Reads the watched resources. One reading is under way at a time, so that later states are
 /// applied later.
 struct Poller<'a> {
-    link: &'a Link,
+    router: &'a Router,
     operation_timeout: Duration,
     mirror: &'a Mirror,
     /// Is notified whenever a watch begins or ends.
@@ -82,11 +89,11 @@ struct Poller<'a> {
 }
 
 impl<'a> Poller<'a> {
-    fn new(link: &'a Link, operation_timeout: Duration, mirror: &'a Mirror) -> Self {
+    fn new(router: &'a Router, operation_timeout: Duration, mirror: &'a Mirror) -> Self {
         let mut subscriptions = mirror.subscriptions_changed();
         subscriptions.mark_changed();
         Self {
-            link,
+            router,
             operation_timeout,
             mirror,
             subscriptions,
@@ -181,18 +188,18 @@ impl<'a> Poller<'a> {
         prefix: &str,
     ) -> Result<Option<(u64, BTreeSet<ResourceId>)>, BackendError> {
         let Some(from) = from else { return Ok(None) };
-        self.link.scan(from, prefix, FOUND_MAX, self.until()).await.map(Some)
+        self.router.scan(from, prefix, FOUND_MAX, self.until()).await.map(Some)
     }
 
     /// Reads up to [`STEP`] resources.
     async fn read(&self, resources: &[ResourceId]) -> Result<Vec<LockView>, BackendError> {
         let (until, all) = (self.until(), Selection::default());
         let parts = resources.chunks(RESOURCES_MAX);
-        let parts = parts.map(|some| self.link.see(some, None, GRANTS_SHOWN_MAX, until));
+        let parts = parts.map(|some| self.router.see(some, None, GRANTS_SHOWN_MAX, until));
         let seen = try_join_all(parts).await?.into_iter().flatten();
         let mut locks = Vec::with_capacity(resources.len());
         for (resource, seen) in resources.iter().zip(seen) {
-            locks.push(self.link.select(resource.clone(), seen, &all, until).await?);
+            locks.push(self.router.select(resource.clone(), seen, &all, until).await?);
         }
         Ok(locks)
     }

@@ -1,7 +1,8 @@
 -- Exclusive grants.
 --
 -- The resource's key has the lock ID as its value, as with the built-in lock.redis. The record
--- beside it expires in the same millisecond.
+-- beside it expires in the same millisecond. In a Cluster it may expire up to APART_MS earlier or
+-- later once their slot has been moved, until the next renewal.
 local grants = {}
 
 -- Frequent functions give numbers to commands as text: Redis formats a number argument with 17
@@ -30,15 +31,15 @@ local function draw_token(counter, time)
   return text
 end
 
--- In how many milliseconds both keys expire, if that is the same millisecond; otherwise nil, also
--- for keys without an expiry (-1). The clock may advance between the two readings, even by much if
--- the server was suspended; then both are read again.
+-- In how many milliseconds both keys expire, if that is the same millisecond, or at most APART_MS
+-- apart; otherwise nil, also for keys without an expiry (-1). The clock may advance between the two
+-- readings, even by much if the server was suspended; then both are read again.
 local function end_together(key, other)
   while true do
     local left, others = redis.call('PTTL', key), redis.call('PTTL', other)
-    if left == others then return left >= 0 and left or nil end
-    if left < others then return nil end
-    if redis.call('PTTL', key) == left then return nil end
+    if left < 0 or others < 0 then return nil end
+    if left - others <= APART_MS and others - left <= APART_MS then return left end
+    if left < others or redis.call('PTTL', key) == left then return nil end
   end
 end
 
@@ -47,7 +48,7 @@ end
 --
 -- The key may have been deleted, or set by a client that does not know records. So a record
 -- belongs to the key only if the key's value is its lock ID. A lock ID that a caller chose (an
--- owner's name) may have been set by both. Then both must expire in the same millisecond, too.
+-- owner's name) may have been set by both. Then both must expire together, too.
 function grants.holder(keys)
   local found = redis.call('MGET', keys[RESOURCE], keys[RECORD])
   local value = found[1]

@@ -34,7 +34,7 @@ end
 -- caller in doubt asks the others, unless there was a question a moment ago.
 --
 -- Returns in how many milliseconds there will be an answer, or nil; 0 if there may be more to
--- drop. And how many places were dropped.
+-- drop. And how many places were dropped. If those were all, `how.is_last` says so.
 function questions.check(keys, how, in_doubt)
   local age_ms = age_of(keys)
   local is_over = age_ms and age_ms >= ANSWER_MS
@@ -65,6 +65,7 @@ function questions.check(keys, how, in_doubt)
   end
   if #dropped > 0 then
     redis.call('ZREM', keys[QUEUE], unpack(dropped))
+    how.is_last = #dropped == #places and #places < CHUNK
     for _, process in ipairs(skipped) do
       redis.pcall('PUBLISH', '\1n' .. process, 'skip::' .. keys[RESOURCE])
     end
@@ -76,7 +77,7 @@ function questions.check(keys, how, in_doubt)
   return ANSWER_MS, #dropped
 end
 
--- Puts a question if a notice gave a doubt: see queue.notify.
+-- Puts a question to those who still wait if a notice gave a doubt: see queue.notify.
 function questions.ask_in_doubt(keys, how)
-  if how.is_in_doubt then questions.check(keys, how, true) end
+  if how.is_in_doubt and not how.is_last then questions.check(keys, how, true) end
 end

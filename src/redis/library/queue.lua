@@ -59,15 +59,24 @@ end
 -- the first waiter asks for a shared grant and the keys for those were not declared. Otherwise the
 -- resource's key is as it was.
 --
+-- In a Cluster no verb touches a key that it has deleted: while the slot is moved, the node would
+-- take it for one that is moved already, and end the verb. A queue is deleted with its last place
+-- (`how.is_last`).
+--
 -- If the caller can grant straight (`how.is_straight`), and the first waiter is an exclusive one of
 -- its process, it returns GRANTED, and `how.granted` and `how.token` of the grant: that waiter need
 -- neither be notified nor confirm.
 function queue.hand_over(keys, how)
-  local dead = {}
+  local dead, left = {}, IN_CLUSTER and not how.is_last and redis.call('ZCARD', keys[QUEUE])
   for _ = 1, CHUNK do
+    if how.is_last or left == 0 then return FREE end
     local first = redis.call('ZPOPMIN', keys[QUEUE])
     local place = first[1]
     if not place then return FREE end
+    if left then
+      left = left - 1
+      how.is_last = left == 0
+    end
     local process, attempt, mode = string.match(place, '^(%x+):(%x+):(%a):')
     if mode == 's' and not keys[READERS] then
       redis.call('ZADD', keys[QUEUE], first[2], place)

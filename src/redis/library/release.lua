@@ -35,6 +35,12 @@ local function renew(keys, args)
   return { 'renewed', grant.id }
 end
 
+-- The same while the slot is moved between two nodes of a Cluster: one of them has both keys, but
+-- none has all that `renew` declares. The keys are the resource and its record.
+local function renew_narrow(keys, args)
+  return renew({ [RESOURCE] = keys[1], [RECORD] = keys[2] }, args)
+end
+
 -- Identifies what holds a resource, unlike anything that held it before or will later.
 local function target_of(keys, holder, value)
   if holder then return holder.id end

@@ -7,6 +7,7 @@
     reason = "real servers keep real time, and a test may panic"
 )]
 
+mod cluster;
 mod costs;
 mod dead;
 mod failover;

@@ -206,7 +206,7 @@ async fn a_clock_that_jumps_between_two_readings_separates_no_record_from_its_ke
         ("100, -1, 100", 0),
     ] {
         let stand_in = format!(
-            "local answers, at = {{ {left_ms} }}, 0\n\
+            "local APART_MS, answers, at = 0, {{ {left_ms} }}, 0\n\
              local redis = {{ call = function() at = at + 1; return answers[at] end }}\n"
         );
         let text = format!("{stand_in}{script}\nreturn end_together('a', 'b') and 1 or 0");

@@ -12,7 +12,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tokio::time::Instant;
 
-const SOURCE: &str = include_str!("../../shim/clock.c");
+const SOURCE: &str = include_str!("../shim/clock.c");
 
 /// Controls the clocks of a process.
 #[derive(Debug)]

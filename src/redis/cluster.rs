@@ -1,0 +1,407 @@
+//! The nodes of a Cluster: which of them has which slot, and a link to each that has some.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use ::redis::{Client, aio::MultiplexedConnection, cmd};
+use futures_util::{
+    future::join_all,
+    stream::{FuturesUnordered, StreamExt as _},
+};
+use leasehold_lock::OpenError;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, watch},
+    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::{debug, warn};
+
+use super::{
+    config::ClusterSetup,
+    failure::{Failure, describe_failure},
+    hearing::Hearing,
+    keys::{SLOTS, Slot},
+    link::Link,
+    master::{Master, address_like, connect},
+    member::Member,
+    refusal::{NamedBy, Server},
+    route::Route,
+    session::{OPEN_TIMEOUT, Session, check_role},
+    silence::SUSPICIOUS,
+    table::{Address, Table, View},
+};
+
+/// How long one node has to say what it knows, with the connection to it.
+const ANSWER_MAX: Duration = Duration::from_secs(1);
+/// How much longer than the first answer the others may take.
+const OTHERS_MAX: Duration = Duration::from_millis(300);
+/// The shortest time between two rounds of questions.
+const ROUND_MIN: Duration = Duration::from_secs(1);
+/// The longest time between two rounds.
+const ROUND_MAX: Duration = Duration::from_secs(5);
+/// How many nodes are asked in a round.
+const ASKED_MAX: usize = 100;
+/// For how long after a redirection to it a node without slots is needed.
+const NAMED_FOR: Duration = Duration::from_secs(10);
+/// How long a link is kept that is not needed, so that it can end its former connections.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+/// How many links there may be.
+const LINKS_MAX: usize = 1000;
+
+/// The nodes of a Cluster.
+pub(super) struct Cluster {
+    setup: ClusterSetup,
+    table: watch::Sender<Table>,
+    nodes: Mutex<BTreeMap<Arc<Address>, Arc<Node>>>,
+    /// Notified when the table may be out of date.
+    stale: Notify,
+    hearing: Hearing,
+    operation_timeout: Duration,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+/// A node with a link to it.
+pub(super) struct Node {
+    member: Arc<Member>,
+    pub(super) link: Arc<Link>,
+    uses: Mutex<Uses>,
+    stop: CancellationToken,
+}
+
+/// What a node was last used for.
+struct Uses {
+    /// When a redirection last named it.
+    named: Option<Instant>,
+    /// When it was last needed.
+    needed: Instant,
+}
+
+impl Node {
+    pub(super) fn address(&self) -> &Arc<Address> {
+        &self.member.address
+    }
+}
+
+impl Cluster {
+    /// Asks the nodes that are listed, and connects to all that have slots. At least one must
+    /// answer.
+    pub(super) async fn open(
+        setup: ClusterSetup,
+        hearing: Hearing,
+        operation_timeout: Duration,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, OpenError> {
+        let until = Instant::now() + OPEN_TIMEOUT;
+        let cluster = Arc::new(Self {
+            setup,
+            table: watch::Sender::new(Table::new()),
+            nodes: Mutex::default(),
+            stale: Notify::new(),
+            hearing,
+            operation_timeout,
+            tasks,
+            stop,
+        });
+        cluster.ask_listed().await?;
+        cluster.connect_all(until).await?;
+        cluster.tasks.spawn(Arc::clone(&cluster).keep_up_to_date());
+        Ok(cluster)
+    }
+
+    /// Follows the table.
+    pub(super) fn tables(&self) -> watch::Receiver<Table> {
+        self.table.subscribe()
+    }
+
+    /// The node that has a slot, and the epoch of its claim.
+    pub(super) fn owner_of(self: &Arc<Self>, slot: Slot) -> (Option<Arc<Node>>, u64) {
+        let owner = self.table.borrow().owner(slot).map(|it| (Arc::clone(&it.node), it.epoch));
+        match owner {
+            Some((address, epoch)) => (self.node(&address), epoch),
+            None => (None, 0),
+        }
+    }
+
+    /// The link to the node that has a slot.
+    pub(super) fn link_of(self: &Arc<Self>, slot: Slot) -> Option<Arc<Link>> {
+        self.owner_of(slot).0.map(|node| Arc::clone(&node.link))
+    }
+
+    /// The links to all nodes that have slots.
+    pub(super) fn links(self: &Arc<Self>) -> Vec<Arc<Link>> {
+        let owners = self.table.borrow().owners();
+        let nodes = owners.iter().filter_map(|address| self.node(address));
+        nodes.map(|node| Arc::clone(&node.link)).collect()
+    }
+
+    /// The node that a redirection names.
+    pub(super) fn named(self: &Arc<Self>, address: Address) -> Option<Arc<Node>> {
+        let address = self.table.borrow().named(address);
+        let node = self.node(&address)?;
+        node.uses.lock().named = Some(Instant::now());
+        node.member.set_needed(true);
+        Some(node)
+    }
+
+    /// Asks the nodes again soon.
+    pub(super) fn ask_again(&self) {
+        self.stale.notify_one();
+    }
+
+    /// The node at this address. `None` if there are too many, or it cannot be one.
+    fn node(self: &Arc<Self>, address: &Arc<Address>) -> Option<Arc<Node>> {
+        let mut nodes = self.nodes.lock();
+        if let Some(node) = nodes.get(address) {
+            return Some(Arc::clone(node));
+        }
+        if nodes.len() >= LINKS_MAX {
+            return None;
+        }
+        let node = self.new_node(address, None)?;
+        nodes.insert(Arc::clone(address), Arc::clone(&node));
+        Some(node)
+    }
+
+    fn new_node(&self, address: &Arc<Address>, first: Option<Session>) -> Option<Arc<Node>> {
+        let member = self.member(address)?;
+        let link = Arc::new(Link::new(first, self.operation_timeout));
+        let stop = self.stop.child_token();
+        let route = Arc::new(Route::Member(Arc::clone(&member)));
+        let hearing = self.hearing.at(Arc::clone(&member));
+        self.tasks.spawn(Arc::clone(&link).keep(route, hearing, stop.clone()));
+        let uses = Mutex::new(Uses { named: None, needed: Instant::now() });
+        Some(Arc::new(Node { member, link, uses, stop }))
+    }
+
+    fn member(&self, address: &Arc<Address>) -> Option<Arc<Member>> {
+        let client = self.client(address)?;
+        Some(Arc::new(Member::new(Arc::clone(address), client, self.table.subscribe())))
+    }
+
+    fn client(&self, address: &Address) -> Option<Client> {
+        let like = &self.setup.node;
+        let at = address_like(like.addr(), address.host.clone(), address.port);
+        match Client::open(like.clone().set_addr(at)) {
+            Ok(client) => Some(client),
+            Err(error) => {
+                warn!(%address, %error, "the Cluster has a node whose address cannot be used");
+                None
+            }
+        }
+    }
+
+    /// Asks the nodes that are listed.
+    async fn ask_listed(&self) -> Result<(), OpenError> {
+        let asked = self.setup.nodes.iter().map(|client| async move {
+            (client, timeout(ANSWER_MAX, self.ask_anew(client)).await)
+        });
+        let (mut views, mut refusals) = (Vec::new(), Vec::new());
+        for (client, answer) in join_all(asked).await {
+            let master = Master { client: client.clone(), notices: 0, in_cluster: true };
+            let server = Server { master: &master, named_by: None };
+            match answer {
+                Ok(Ok(view)) => views.push(view),
+                Ok(Err(failure)) => refusals.push(server.refusal(&failure)),
+                Err(_) => refusals.push(server.unreached("Redis did not answer in time")),
+            }
+        }
+        let is_refused = |refusal: &OpenError| matches!(refusal, OpenError::Refused(_));
+        // What a property can mend comes first.
+        refusals.sort_by_key(|refusal| !is_refused(refusal));
+        let first = refusals.into_iter().next();
+        match first {
+            Some(refusal) if views.is_empty() || is_refused(&refusal) => return Err(refusal),
+            _ => {}
+        }
+        self.merge(views);
+        let missing = self.table.borrow().missing();
+        if missing == SLOTS {
+            let why = "no node of the Cluster has a slot; create the Cluster first";
+            return Err(OpenError::Unavailable(why.into()));
+        }
+        if missing > 0 {
+            warn!(slots = missing, "slots of the Cluster belong to no node");
+        }
+        Ok(())
+    }
+
+    /// Opens the connections to all nodes that have slots.
+    async fn connect_all(self: &Arc<Self>, until: Instant) -> Result<(), OpenError> {
+        let owners = self.table.borrow().owners();
+        let opened = owners.iter().filter_map(|address| {
+            let member = self.member(address)?;
+            let master = member.master();
+            let hearing = self.hearing.at(member);
+            Some(async move {
+                let opening = timeout_at(until, Session::open(master.clone(), &[], &hearing));
+                let server = Server { master: &master, named_by: Some(NamedBy::Cluster) };
+                let opened = match opening.await {
+                    Ok(opened) => opened.map_err(|failure| server.refusal(&failure)),
+                    Err(_) => Err(server.unreached("Redis did not answer in time")),
+                };
+                (address, opened)
+            })
+        });
+        let (mut is_connected, mut refusal) = (false, None);
+        for (address, opened) in join_all(opened).await {
+            match opened {
+                Ok(session) => {
+                    is_connected = true;
+                    if let Some(node) = self.new_node(address, Some(session)) {
+                        self.nodes.lock().insert(Arc::clone(address), node);
+                    }
+                }
+                Err(why @ OpenError::Refused(_)) => return Err(why),
+                Err(OpenError::Unavailable(why)) => {
+                    warn!(%why, "a node of the Cluster cannot be used");
+                    refusal = Some(OpenError::Unavailable(why));
+                }
+            }
+        }
+        match refusal {
+            Some(refusal) if !is_connected => Err(refusal),
+            _ => Ok(()),
+        }
+    }
+
+    /// The connections to the nodes that have slots.
+    pub(super) fn sessions(self: &Arc<Self>) -> Vec<Arc<Session>> {
+        self.links().iter().filter_map(|link| link.alive()).collect()
+    }
+
+    /// Asks the nodes again when there is a reason, and regularly.
+    async fn keep_up_to_date(self: Arc<Self>) {
+        let work = async {
+            let mut last = Instant::now();
+            loop {
+                let is_stale = tokio::select! {
+                    () = self.stale.notified() => true,
+                    () = sleep(ROUND_MIN) => false,
+                };
+                let is_troubled = is_stale || self.is_troubled();
+                if is_troubled || last.elapsed() >= ROUND_MAX {
+                    last = Instant::now();
+                    self.ask_all(is_troubled).await;
+                    self.use_nodes();
+                    sleep_until(last + ROUND_MIN).await;
+                }
+            }
+        };
+        self.stop.run_until_cancelled(work).await;
+    }
+
+    /// Whether a node that has slots does not answer.
+    fn is_troubled(self: &Arc<Self>) -> bool {
+        let is_fine = |link: &Arc<Link>| {
+            link.alive().is_some_and(|session| !session.owed.is_silent_for(SUSPICIOUS))
+        };
+        !self.links().iter().all(is_fine)
+    }
+
+    /// Asks all nodes that are connected, and if there is a reason, all that are known.
+    async fn ask_all(self: &Arc<Self>, everybody: bool) {
+        let mut asked: BTreeSet<_> = self.table.borrow().owners();
+        if everybody {
+            asked.extend(self.table.borrow().nodes());
+        }
+        let mut questions = FuturesUnordered::new();
+        for address in asked.iter().take(ASKED_MAX) {
+            let node = self.nodes.lock().get(address).cloned();
+            let session = node.and_then(|node| node.link.alive());
+            let client = if everybody { self.client(address) } else { None };
+            questions.push(self.question(session, client));
+        }
+        if everybody {
+            for client in self.setup.nodes.iter().take(ASKED_MAX) {
+                questions.push(self.question(None, Some(client.clone())));
+            }
+        }
+        let mut views = Vec::new();
+        let mut until = Instant::now() + ANSWER_MAX;
+        while let Ok(Some(view)) = timeout_at(until, questions.next()).await {
+            if let Some(view) = view {
+                views.push(view);
+                until = until.min(Instant::now() + OTHERS_MAX);
+            }
+        }
+        drop(questions);
+        if self.merge(views) {
+            debug!("slots of the Cluster have moved");
+        }
+    }
+
+    /// Asks one node, over the connection to it or over a new one.
+    async fn question(
+        &self,
+        session: Option<Arc<Session>>,
+        client: Option<Client>,
+    ) -> Option<View> {
+        if let Some(session) = session
+            && !session.owed.is_silent_for(SUSPICIOUS)
+        {
+            let client = &session.master.client;
+            let asking = self.read_nodes(session.connection(), client);
+            return session.owed.answer(asking).await.ok();
+        }
+        match self.ask_anew(&client?).await {
+            Ok(view) => Some(view),
+            Err(failure) => {
+                debug!(why = %describe_failure(&failure), "a node of the Cluster was not asked");
+                None
+            }
+        }
+    }
+
+    async fn ask_anew(&self, client: &Client) -> Result<View, Failure> {
+        let connection = connect(client, |_| {}).await?;
+        check_role(connection.clone(), true, false).await?;
+        self.read_nodes(connection, client).await
+    }
+
+    async fn read_nodes(
+        &self,
+        mut connection: MultiplexedConnection,
+        client: &Client,
+    ) -> Result<View, Failure> {
+        use ::redis::ConnectionAddr::{Tcp, TcpTls};
+        let text: String = cmd("CLUSTER").arg("NODES").query_async(&mut connection).await?;
+        Ok(match client.get_connection_info().addr() {
+            Tcp(host, _) => View::read(&text, host, false),
+            // Certificates have names.
+            TcpTls { host, .. } => View::read(&text, host, true),
+            _ => View::read(&text, "", false),
+        })
+    }
+
+    fn merge(&self, views: Vec<View>) -> bool {
+        self.table.send_if_modified(|table| table.merge(views, Instant::now()))
+    }
+
+    /// Links all nodes that have slots, and gives up those that have none.
+    fn use_nodes(self: &Arc<Self>) {
+        let owners = self.table.borrow().owners();
+        for address in &owners {
+            let _ = self.node(address);
+        }
+        self.nodes.lock().retain(|address, node| {
+            let mut uses = node.uses.lock();
+            let is_named = uses.named.is_some_and(|named| named.elapsed() < NAMED_FOR);
+            let is_needed = is_named || owners.contains(address);
+            if is_needed {
+                uses.needed = Instant::now();
+            }
+            node.member.set_needed(is_needed);
+            let is_kept = uses.needed.elapsed() < KEPT_FOR;
+            if !is_kept {
+                node.stop.cancel();
+            }
+            is_kept
+        });
+    }
+}

@@ -1,0 +1,299 @@
+//! Which node of a Cluster has which slot.
+//!
+//! Each node says it from its own view. A master that is cut off goes on to claim its slots, so
+//! the claim with the greatest epoch counts: each failover and each slot that is moved has a
+//! greater one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
+
+use tokio::time::Instant;
+
+use super::keys::{SLOTS, Slot};
+
+/// How long a claim counts that nobody repeats, against one with a smaller epoch. After that the
+/// Cluster may have been made anew.
+const OUTDATED_FOR: Duration = Duration::from_secs(30);
+/// How many nodes are remembered.
+const NODES_MAX: usize = 1000;
+
+/// Where a node is reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Address {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl Address {
+    /// Reads `host:port`. An empty host means the one that was asked.
+    pub(super) fn read(text: &str, asked: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = if matches!(host, "" | "?") { asked } else { host };
+        let port = port.parse().ok().filter(|port| *port != 0)?;
+        Some(Self { host: host.to_owned(), port })
+    }
+}
+
+/// The node that has a slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    id: Arc<str>,
+    pub(super) node: Arc<Address>,
+    pub(super) epoch: u64,
+}
+
+struct Claim {
+    owner: Owner,
+    heard: Instant,
+}
+
+/// The owners of all slots, as far as is known.
+pub(super) struct Table {
+    claims: Box<[Option<Claim>]>,
+    /// Every node that any node has named, by its ID.
+    nodes: BTreeMap<Arc<str>, Named>,
+}
+
+struct Named {
+    address: Arc<Address>,
+    /// Its address and its host name, as redirections may name it.
+    names: [Option<Address>; 2],
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self { claims: (0..SLOTS).map(|_| None).collect(), nodes: BTreeMap::new() }
+    }
+
+    pub(super) fn owner(&self, slot: Slot) -> Option<&Owner> {
+        Some(&self.claims.get(usize::from(slot.0))?.as_ref()?.owner)
+    }
+
+    /// The nodes that have slots.
+    pub(super) fn owners(&self) -> BTreeSet<Arc<Address>> {
+        let mut owners = BTreeSet::new();
+        let mut last = None;
+        for claim in self.claims.iter().flatten() {
+            if last != Some(&claim.owner.node) {
+                owners.insert(Arc::clone(&claim.owner.node));
+                last = Some(&claim.owner.node);
+            }
+        }
+        owners
+    }
+
+    /// How many slots nobody has.
+    pub(super) fn missing(&self) -> usize {
+        self.claims.iter().filter(|claim| claim.is_none()).count()
+    }
+
+    /// Every node that was named, replicas included.
+    pub(super) fn nodes(&self) -> BTreeSet<Arc<Address>> {
+        self.nodes.values().map(|node| Arc::clone(&node.address)).collect()
+    }
+
+    /// The node that a redirection names.
+    pub(super) fn named(&self, address: Address) -> Arc<Address> {
+        let is_named = |node: &&Named| node.names.iter().flatten().any(|name| *name == address);
+        let node = self.nodes.values().find(is_named);
+        node.map_or_else(|| Arc::new(address), |node| Arc::clone(&node.address))
+    }
+
+    /// Takes over what nodes have said. Returns whether a slot has another owner.
+    pub(super) fn merge(&mut self, views: Vec<View>, now: Instant) -> bool {
+        let mut lines: Vec<_> = views.into_iter().flat_map(|view| view.lines).collect();
+        // A node knows its own address best, so its own line comes last.
+        lines.sort_by_key(|line| line.is_own);
+        let mut newest: Vec<Option<&Line>> = vec![None; SLOTS];
+        for line in &lines {
+            for slot in line.ranges.iter().flat_map(|(first, last)| *first..=*last) {
+                let Some(known) = newest.get_mut(usize::from(slot)) else { continue };
+                if known.is_none_or(|known| {
+                    line.epoch > known.epoch || line.epoch == known.epoch && line.id == known.id
+                }) {
+                    *known = Some(line);
+                }
+            }
+        }
+        let mut has_changed = false;
+        for (claim, line) in self.claims.iter_mut().zip(newest) {
+            let Some(line) = line else { continue };
+            if let Some(known) = claim {
+                let is_older = line.epoch < known.owner.epoch
+                    || line.epoch == known.owner.epoch && line.id != known.owner.id;
+                if is_older && now.duration_since(known.heard) < OUTDATED_FOR {
+                    continue;
+                }
+                if line.epoch == known.owner.epoch
+                    && line.id == known.owner.id
+                    && line.address == known.owner.node
+                {
+                    known.heard = now;
+                    continue;
+                }
+            }
+            let (id, node) = (Arc::clone(&line.id), Arc::clone(&line.address));
+            *claim = Some(Claim { owner: Owner { id, node, epoch: line.epoch }, heard: now });
+            has_changed = true;
+        }
+        self.note_nodes(lines);
+        has_changed
+    }
+
+    /// Remembers the nodes that were named, and forgets all others.
+    fn note_nodes(&mut self, lines: Vec<Line>) {
+        let named = lines.into_iter().take(NODES_MAX).map(|line| {
+            let Line { id, address, names, .. } = line;
+            (id, Named { address, names })
+        });
+        let nodes: BTreeMap<_, _> = named.collect();
+        if !nodes.is_empty() {
+            self.nodes = nodes;
+        }
+    }
+}
+
+/// What one node says of all.
+pub(super) struct View {
+    lines: Vec<Line>,
+}
+
+struct Line {
+    id: Arc<str>,
+    address: Arc<Address>,
+    names: [Option<Address>; 2],
+    /// Whether it is about the node that says it.
+    is_own: bool,
+    epoch: u64,
+    ranges: Vec<(u16, u16)>,
+}
+
+impl View {
+    /// Reads the answer to `CLUSTER NODES` of a node at this host. Nodes are called by their host
+    /// names if `by_name`, as certificates do.
+    ///
+    /// ```text
+    /// ID 10.0.0.1:6379@16379,host myself,master - 0 0 EPOCH connected 0-99 101 [100->-ID]
+    /// ```
+    pub(super) fn read(text: &str, asked: &str, by_name: bool) -> Self {
+        let read = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            let (id, address, flags) = (words.next()?, words.next()?, words.next()?);
+            let (endpoint, rest) = address.split_once('@')?;
+            let address = Address::read(endpoint, asked)?;
+            let mut announced = rest.split(',').skip(1);
+            let name = announced.next().filter(|name| !name.is_empty() && !name.contains('='));
+            let named = name.map(|name| Address { host: name.to_owned(), ..address.clone() });
+            let called =
+                if by_name { named.as_ref() } else { None }.unwrap_or(&address).clone();
+            let epoch = words.nth(3)?.parse().ok()?;
+            let ranges = words.skip(1).filter_map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                Some((first.parse().ok()?, last.parse().ok()?))
+            });
+            Some(Line {
+                id: id.into(),
+                address: Arc::new(called),
+                names: [Some(address), named],
+                is_own: flags.split(',').any(|flag| flag == "myself"),
+                epoch,
+                ranges: ranges.collect(),
+            })
+        };
+        Self { lines: text.lines().take(NODES_MAX).filter_map(read).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(lines: &[&str]) -> View {
+        View::read(&lines.join("\n"), "asked", false)
+    }
+
+    fn merged(rounds: &[&[&str]]) -> Table {
+        let mut table = Table::new();
+        for round in rounds {
+            table.merge(round.iter().map(|line| says(&[line])).collect(), Instant::now());
+        }
+        table
+    }
+
+    fn owner(table: &Table, slot: u16) -> String {
+        table.owner(Slot(slot)).map_or_else(String::new, |owner| owner.node.to_string())
+    }
+
+    const OLD: &str = "a 1.1.1.1:1@11 master - 0 0 3 connected 0-16383";
+    const NEW: &str = "b 1.1.1.2:2@12 master - 0 0 5 connected 7";
+
+    #[test]
+    fn the_claim_with_the_greatest_epoch_counts() {
+        for views in [[OLD, NEW], [NEW, OLD]] {
+            let table = merged(&[&views]);
+            assert_eq!(
+                [6, 7, 8].map(|slot| owner(&table, slot)),
+                ["1.1.1.1:1", "1.1.1.2:2", "1.1.1.1:1"]
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_older_claim_counts_once_the_newer_was_not_heard_of_for_long() {
+        let mut table = merged(&[&[OLD, NEW]]);
+        let now = Instant::now();
+        assert!(!table.merge(vec![says(&[OLD])], now + OUTDATED_FOR / 2));
+        assert_eq!(owner(&table, 7), "1.1.1.2:2");
+        assert!(table.merge(vec![says(&[OLD])], now + OUTDATED_FOR));
+        assert_eq!(owner(&table, 7), "1.1.1.1:1");
+    }
+
+    #[test]
+    fn a_node_that_moved_to_another_address_keeps_its_slots() {
+        let moved = "b 1.1.1.9:9@12 myself,master - 0 0 5 connected 7";
+        assert_eq!(owner(&merged(&[&[OLD, NEW], &[moved, NEW]]), 7), "1.1.1.9:9");
+    }
+
+    #[test]
+    fn an_empty_host_is_the_one_that_was_asked() {
+        let own = "a :6379@16379 myself,master - 0 0 1 connected 0 2-3 [4->-b] [5-<-c]";
+        let table = merged(&[&[own]]);
+        assert_eq!(owner(&table, 0), "asked:6379");
+        assert_eq!(
+            [1, 2, 4, 5].map(|slot| owner(&table, slot).is_empty()),
+            [true, false, true, true]
+        );
+        assert_eq!(Address::read(":7", "asked").unwrap().to_string(), "asked:7");
+        assert_eq!(Address::read("::1:7", "asked").unwrap().to_string(), "[::1]:7");
+        assert_eq!(Address::read("h:0", "asked"), None);
+    }
+
+    #[test]
+    fn a_redirection_may_name_a_node_by_its_address_or_its_host_name() {
+        let line = "a 10.0.0.1:1@11,node-1,shard-id=7 master - 0 0 3 connected 0";
+        for by_name in [false, true] {
+            let mut table = Table::new();
+            table.merge(vec![View::read(line, "asked", by_name)], Instant::now());
+            let called = if by_name { "node-1:1" } else { "10.0.0.1:1" };
+            for name in ["10.0.0.1:1", "node-1:1"] {
+                let address = Address::read(name, "").unwrap();
+                assert_eq!(table.named(address).to_string(), called);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! A Redis Cluster of servers on loopback ports.
+
+use redis::{Connection, FromRedisValue};
+
+use crate::{
+    ports::free_port,
+    redis::{RedisServer, RedisSetup},
+    sentinel::wait_until,
+};
+
+/// How many slots a Cluster has.
+pub const SLOTS: u16 = 1 << 14;
+/// How many keys are moved at a time.
+const KEYS_MOVED: usize = 100;
+
+/// Masters, which share the slots, and their replicas.
+#[derive(Debug)]
+pub struct RedisCluster {
+    /// The masters, and behind them the replicas: the first of each master, then the second.
+    pub nodes: Vec<RedisServer>,
+    masters: usize,
+}
+
+impl RedisCluster {
+    /// Starts masters, each with this many replicas, and returns when all know each other.
+    pub fn start(masters: usize, replicas: usize) -> Self {
+        Self::start_with(masters, replicas, |_| RedisSetup::default())
+    }
+
+    /// Starts them with what `setup` says for each.
+    pub fn start_with(
+        masters: usize,
+        replicas: usize,
+        setup: impl Fn(usize) -> RedisSetup,
+    ) -> Self {
+        let nodes = (0..masters * (1 + replicas)).map(|number| node(setup(number))).collect();
+        let cluster = Self { nodes, masters };
+        cluster.join(replicas);
+        cluster
+    }
+
+    /// The addresses of the masters, as `redisHost` lists them.
+    pub fn list(&self) -> String {
+        let masters = self.nodes.iter().take(self.masters);
+        masters.map(RedisServer::address).collect::<Vec<_>>().join(",")
+    }
+
+    /// The slots that a master has at first.
+    pub fn share(&self, master: usize) -> std::ops::Range<u16> {
+        let edge = |at: usize| u16::try_from(usize::from(SLOTS) * at / self.masters).unwrap();
+        edge(master)..edge(master + 1)
+    }
+
+    /// The master that has a slot at first.
+    pub fn first_owner(&self, slot: u16) -> usize {
+        (0..self.masters).find(|master| self.share(*master).contains(&slot)).unwrap()
+    }
+
+    /// The ID of a node.
+    pub fn id(&self, node: usize) -> String {
+        ask(&mut self.nodes[node].connect(), &["CLUSTER", "MYID"])
+    }
+
+    /// Moves a slot from one master to another.
+    pub fn move_slot(&self, slot: u16, from: usize, to: usize) {
+        self.open_slot(slot, from, to);
+        self.move_keys(slot, from, to);
+        self.close_slot(slot, to);
+    }
+
+    /// Begins to move a slot.
+    pub fn open_slot(&self, slot: u16, from: usize, to: usize) {
+        let slot = slot.to_string();
+        let set = |at: usize, state: &str, other: usize| {
+            let () = ask(
+                &mut self.nodes[at].connect(),
+                &["CLUSTER", "SETSLOT", &slot, state, &self.id(other)],
+            );
+        };
+        set(to, "IMPORTING", from);
+        set(from, "MIGRATING", to);
+    }
+
+    /// Moves the keys of a slot.
+    pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
+        while self.move_some_keys(slot, from, to, KEYS_MOVED) > 0 {}
+    }
+
+    /// Moves at most so many keys of a slot, and returns how many it moved.
+    pub fn move_some_keys(&self, slot: u16, from: usize, to: usize, most: usize) -> usize {
+        let mut source = self.nodes[from].connect();
+        let (slot, most) = (slot.to_string(), most.to_string());
+        let keys: Vec<Vec<u8>> = ask(&mut source, &["CLUSTER", "GETKEYSINSLOT", &slot, &most]);
+        if !keys.is_empty() {
+            let mut migrate = redis::cmd("MIGRATE");
+            migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(5000);
+            let _: String = migrate.arg("KEYS").arg(&keys).query(&mut source).unwrap();
+        }
+        keys.len()
+    }
+
+    /// Moves these keys.
+    pub fn move_these_keys(&self, keys: &[&str], from: usize, to: usize) {
+        let mut migrate = redis::cmd("MIGRATE");
+        migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(5000);
+        let mut source = self.nodes[from].connect();
+        let _: String = migrate.arg("KEYS").arg(keys).query(&mut source).unwrap();
+    }
+
+    /// Ends the move of a slot.
+    pub fn close_slot(&self, slot: u16, to: usize) {
+        let (slot, id) = (slot.to_string(), self.id(to));
+        // The new owner first: otherwise nobody would have the slot.
+        let others = (0..self.masters).filter(|master| *master != to);
+        for node in std::iter::once(to).chain(others) {
+            let mut set = redis::cmd("CLUSTER");
+            set.arg("SETSLOT").arg(&slot).arg("NODE").arg(&id);
+            // One that is down learns it from the others.
+            if let Ok(client) = redis::Client::open(self.nodes[node].url())
+                && let Ok(mut connection) = client.get_connection()
+            {
+                let _ = set.exec(&mut connection);
+            }
+        }
+    }
+
+    /// Whether a node counts as a master, by its own view.
+    pub fn is_master(&self, node: usize) -> bool {
+        let client = redis::Client::open(self.nodes[node].url()).unwrap();
+        let role = client.get_connection().and_then(|mut connection| {
+            redis::cmd("ROLE").query::<Vec<redis::Value>>(&mut connection)
+        });
+        role.is_ok_and(|role| {
+            matches!(role.first(), Some(redis::Value::BulkString(role)) if role == b"master")
+        })
+    }
+
+    /// Adds a node that was removed, and returns when all know each other again.
+    pub fn meet(&self, node: usize) {
+        for other in (0..self.masters).filter(|other| *other != node) {
+            self.introduce(&mut self.nodes[node].connect(), &self.nodes[other]);
+        }
+        let all = format!("cluster_known_nodes:{}", self.nodes.len());
+        for server in &self.nodes {
+            let mut connection = server.connect();
+            wait_until("the nodes know each other", || {
+                let info: String = ask(&mut connection, &["CLUSTER", "INFO"]);
+                info.contains("cluster_state:ok") && info.contains(&all)
+            });
+        }
+    }
+
+    fn introduce(&self, connection: &mut Connection, other: &RedisServer) {
+        let (port, bus) = (other.port().to_string(), bus_port(other));
+        let () = ask(connection, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
+    }
+
+    fn join(&self, replicas: usize) {
+        let mut connections: Vec<_> = self.nodes.iter().map(RedisServer::connect).collect();
+        for (number, connection) in connections.iter_mut().enumerate() {
+            let epoch = (number + 1).to_string();
+            let () = ask(connection, &["CLUSTER", "SET-CONFIG-EPOCH", &epoch]);
+            if number < self.masters {
+                let share = self.share(number);
+                let (first, last) = (share.start.to_string(), (share.end - 1).to_string());
+                let () = ask(connection, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
+            }
+        }
+        // Only who knows nobody can be given an epoch.
+        for connection in &mut connections {
+            for other in &self.nodes {
+                self.introduce(connection, other);
+            }
+        }
+        let all = format!("cluster_known_nodes:{}", self.nodes.len());
+        for connection in &mut connections {
+            wait_until("the nodes know each other", || {
+                let info: String = ask(connection, &["CLUSTER", "INFO"]);
+                info.contains("cluster_state:ok") && info.contains(&all)
+            });
+        }
+        for replica in 0..self.masters * replicas {
+            let master = self.id(replica % self.masters);
+            let connection = &mut connections[self.masters + replica];
+            wait_until("the replica knows its master", || {
+                let mut replicate = redis::cmd("CLUSTER");
+                replicate.arg("REPLICATE").arg(&master).exec(connection).is_ok()
+            });
+        }
+        for connection in connections.iter_mut().skip(self.masters) {
+            wait_until("the replica follows", || {
+                let info: String = ask(connection, &["INFO", "replication"]);
+                info.contains("master_link_status:up")
+            });
+        }
+    }
+}
+
+fn node(mut setup: RedisSetup) -> RedisServer {
+    let bus = free_port().to_string();
+    let arguments = [
+        "--cluster-enabled",
+        "yes",
+        "--cluster-node-timeout",
+        "1000",
+        "--cluster-port",
+        &bus,
+        "--repl-diskless-sync-delay",
+        "0",
+    ];
+    setup.arguments.splice(0..0, arguments.map(Into::into));
+    RedisServer::launch(&setup).unwrap()
+}
+
+/// The port that other nodes connect to.
+fn bus_port(server: &RedisServer) -> String {
+    let mut connection = server.connect();
+    let mut port = |name: &str| -> String {
+        ask::<Vec<String>>(&mut connection, &["CONFIG", "GET", name]).remove(1)
+    };
+    let announced = port("cluster-announce-bus-port");
+    if announced == "0" { port("cluster-port") } else { announced }
+}
+
+fn ask<T: FromRedisValue>(connection: &mut Connection, command: &[&str]) -> T {
+    let mut request = redis::cmd(command[0]);
+    request.arg(&command[1..]);
+    request.query(connection).unwrap()
+}
