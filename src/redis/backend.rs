@@ -26,8 +26,14 @@ use super::{
 };
 
 /// Its features beyond the core, whatever the servers.
-pub(super) const FEATURES: &[Feature] =
-    &[Feature::Fencing, Feature::ForceUnlock, Feature::Fair, Feature::Replay];
+pub(super) const FEATURES: &[Feature] = &[
+    Feature::Fencing,
+    Feature::ForceUnlock,
+    Feature::Fair,
+    Feature::Replay,
+    Feature::Inspection,
+    Feature::Watch,
+];
 
 /// Its features where one server has all locks.
 const ON_ONE: &[Feature] = &[
@@ -160,7 +166,7 @@ impl Backend for RedisBackend {
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        (!self.core.router.has_several()).then_some(&*self.core)
+        Some(&*self.core)
     }
 
     async fn close(&self) {

@@ -149,6 +149,29 @@ impl Cluster {
         Some(node)
     }
 
+    /// The link to the node with this ID, if it is known.
+    pub(super) fn link_by_id(self: &Arc<Self>, id: &str) -> Option<Arc<Link>> {
+        let address = self.table.borrow().address_of(id)?;
+        // It may have no slots yet.
+        self.named((*address).clone()).map(|node| Arc::clone(&node.link))
+    }
+
+    /// Asks all nodes at once.
+    pub(super) async fn ask_now(self: &Arc<Self>) {
+        self.ask_all(true).await;
+        self.use_nodes();
+    }
+
+    /// Another one with links of its own.
+    pub(super) async fn again(
+        &self,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Result<Arc<Self>, OpenError> {
+        let within = self.operation_timeout;
+        Self::open(self.setup.clone(), Hearing::default(), within, tasks, stop).await
+    }
+
     /// Asks the nodes again soon.
     pub(super) fn ask_again(&self) {
         self.stale.notify_one();

@@ -79,7 +79,7 @@ pub(super) enum Servers {
 }
 
 /// What is needed to reach the nodes of a Cluster.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct ClusterSetup {
     /// Those that are listed: at least one.
     pub(super) nodes: Vec<Client>,

@@ -4,7 +4,7 @@
 //! resources would cost each lock commands. Nothing here writes.
 //!
 //! - `reads`: the functions that read; `seen`: their results; `cursors`: the positions in
-//!   lists.
+//!   lists; `walk`: those in all keys; `open_slots`: what is between two nodes.
 //! - `watch`: the poller of watches; `pace`: how often it reads.
 
 use ::redis::{Cmd, from_redis_value};
@@ -30,9 +30,11 @@ use super::{
 };
 
 mod cursors;
+mod open_slots;
 mod pace;
 mod reads;
 pub(crate) mod seen;
+mod walk;
 mod watch;
 
 /// The longest time of a page.
@@ -77,8 +79,8 @@ impl Inspect for Core {
         let at = page.after.as_deref().map_or(Ok(Step::default()), Step::read)?;
         let most = page.limit.min(FOUND_MAX);
         let (end, found) =
-            self.router.scan(at.begin, &selection.name_prefix, most, until).await?;
-        let found = at.rest(end, found);
+            self.router.scan(&at.begin, &selection.name_prefix, most, until).await?;
+        let found = at.rest(end.as_ref(), found);
         let first = found.get(..most).unwrap_or(&found);
         let (mut items, mut size, mut done) = (Vec::new(), 0, 0_usize);
         let ends_at = Instant::now() + READ_TIME_MAX;
@@ -98,7 +100,7 @@ impl Inspect for Core {
         }
         let next = match found.get(done.saturating_sub(1)) {
             Some(last) if done < found.len() => Some(at.within(end, last)),
-            _ => (end != 0).then(|| Step::from(end)),
+            _ => end.map(Step::from),
         };
         Ok(Page { items, next: next.map(|next| next.cursor()) })
     }

@@ -55,17 +55,31 @@ pub(crate) enum Keys<'a> {
     All(&'a [ResourceId]),
     /// The resource and its record.
     Narrow(&'a ResourceId),
+    /// One of those keys.
+    Part(&'a ResourceId, Part),
     /// The one key of a search.
     None,
+    /// No key, for a search of one node of a Cluster.
+    Nothing,
+}
+
+/// A key that is read by itself.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Queue,
+    Resource,
+    Record,
 }
 
 impl Keys<'_> {
     /// Their slot; `None` for a search.
     pub(super) fn slot(self) -> Option<Slot> {
         match self {
-            Self::Exclusive(resource) | Self::Narrow(resource) => Some(Slot::of(resource)),
+            Self::Exclusive(resource) | Self::Narrow(resource) | Self::Part(resource, _) => {
+                Some(Slot::of(resource))
+            }
             Self::All(resources) => resources.first().map(Slot::of),
-            Self::None => None,
+            Self::None | Self::Nothing => None,
         }
     }
 
@@ -82,6 +96,17 @@ impl Keys<'_> {
             Self::Narrow(resource) => {
                 let (resource, tag) = (resource.as_str(), tag(resource.as_str()));
                 call.arg(2).arg(resource).arg(format!("\x01h{{{tag}}}{resource}"));
+            }
+            Self::Part(resource, part) => {
+                let (resource, tag) = (resource.as_str(), tag(resource.as_str()));
+                call.arg(1).arg(match part {
+                    Part::Queue => format!("\x01q{{{tag}}}{resource}"),
+                    Part::Resource => resource.to_owned(),
+                    Part::Record => format!("\x01h{{{tag}}}{resource}"),
+                });
+            }
+            Self::Nothing => {
+                call.arg(0);
             }
             Self::None => {
                 call.arg(1).arg(NO_KEY);

@@ -104,6 +104,8 @@ pub(crate) enum Verb {
     Sweep,
     /// Reads resources.
     Inspect,
+    /// Reads one key.
+    Peek,
     /// Reads the waiters of a resource.
     Waiters,
     /// Searches for the records of grants.
@@ -125,6 +127,7 @@ impl Verb {
             Self::Look => "look",
             Self::Sweep => "sweep",
             Self::Inspect => "inspect",
+            Self::Peek => "peek",
             Self::Waiters => "waiters",
             Self::Scan => "scan",
         }

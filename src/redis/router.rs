@@ -24,6 +24,8 @@ use super::{
 
 /// How long to wait before a request is repeated that the server refused temporarily.
 const BUSY_DELAY: Duration = Duration::from_millis(50);
+/// Why a resource cannot be read as a whole.
+pub(super) const OPEN: &str = "the slot is open";
 /// How many resources with shared grants are remembered.
 const SHARED_MAX: usize = 10_000;
 
@@ -111,13 +113,25 @@ impl Router {
     /// executed.
     pub(super) async fn call(
         &self,
+        verb: Verb,
+        keys: Keys<'_>,
+        arguments: impl Fn(&mut Cmd, bool),
+        lost: bool,
+        until: Instant,
+    ) -> Result<Answer, BackendError> {
+        self.call_over(self.way(keys.slot()), verb, keys, arguments, lost, until).await
+    }
+
+    /// The same, beginning with this way.
+    pub(super) async fn call_over(
+        &self,
+        mut way: Way,
         mut verb: Verb,
         mut keys: Keys<'_>,
         arguments: impl Fn(&mut Cmd, bool),
         mut lost: bool,
         until: Instant,
     ) -> Result<Answer, BackendError> {
-        let mut way = self.way(keys.slot());
         loop {
             let Some(session) = way.session(until).await else {
                 let why = way.down();
@@ -162,6 +176,9 @@ impl Router {
                     {
                         (verb, keys) = (narrow, few);
                         continue;
+                    }
+                    if way.is_open() && verb == Verb::Inspect {
+                        return Err(BackendError::Unsupported(OPEN.into()));
                     }
                     let may_pass = match next {
                         Next::Now => true,
@@ -253,7 +270,8 @@ impl Router {
         }
     }
 
-    fn way(&self, slot: Option<Slot>) -> Way {
+    /// The way to the server that has this slot.
+    pub(super) fn way(&self, slot: Option<Slot>) -> Way {
         match &self.servers {
             Servers::One { link, .. } => Way::One(Arc::clone(link)),
             Servers::Cluster(cluster) => {

@@ -7,6 +7,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::Arc,
     time::Duration,
 };
@@ -71,8 +72,18 @@ pub(super) struct Table {
 
 struct Named {
     address: Arc<Address>,
+    /// The slots that it says are open at it.
+    opens: Vec<Open>,
     /// Its address and its host name, as redirections may name it.
     names: [Option<Address>; 2],
+}
+
+/// A slot that is moved, as a node says of itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Open {
+    slot: u16,
+    /// Whether it is moved away.
+    is_source: bool,
 }
 
 impl Table {
@@ -100,6 +111,55 @@ impl Table {
     /// How many slots nobody has.
     pub(super) fn missing(&self) -> usize {
         self.claims.iter().filter(|claim| claim.is_none()).count()
+    }
+
+    /// Where the node with this ID is.
+    pub(super) fn address_of(&self, id: &str) -> Option<Arc<Address>> {
+        self.nodes.get(id).map(|node| Arc::clone(&node.address))
+    }
+
+    /// A number that differs if any slot has another owner or is open otherwise, and the greatest
+    /// epoch.
+    pub(super) fn print(&self) -> (u64, u64) {
+        let mut hasher = DefaultHasher::new();
+        let (mut last, mut epoch) = (None, 0);
+        for (slot, claim) in self.claims.iter().enumerate() {
+            let owner = claim.as_ref().map(|claim| (&claim.owner.id, claim.owner.epoch));
+            if owner != last {
+                (slot, owner).hash(&mut hasher);
+                last = owner;
+            }
+            epoch = epoch.max(owner.map_or(0, |(_, epoch)| epoch));
+        }
+        for (id, node) in &self.nodes {
+            for open in &node.opens {
+                (id, open).hash(&mut hasher);
+            }
+        }
+        (hasher.finish(), epoch)
+    }
+
+    /// The IDs of the nodes that a walk visits, in order: the sources of open slots first, and then
+    /// all that have slots, or to which some are moved, and have at least this epoch.
+    pub(super) fn stops(&self, are_sources: bool, least: u64) -> BTreeSet<Arc<str>> {
+        let mut stops = BTreeSet::new();
+        for (id, node) in &self.nodes {
+            if node.opens.iter().any(|open| open.is_source || !are_sources) {
+                stops.insert(Arc::clone(id));
+            }
+        }
+        if !are_sources {
+            let mut last = None;
+            for Claim { owner, .. } in self.claims.iter().flatten() {
+                if last != Some(&owner.id) {
+                    if owner.epoch >= least {
+                        stops.insert(Arc::clone(&owner.id));
+                    }
+                    last = Some(&owner.id);
+                }
+            }
+        }
+        stops
     }
 
     /// Every node that was named, replicas included.
@@ -158,8 +218,10 @@ impl Table {
     /// Remembers the nodes that were named, and forgets all others.
     fn note_nodes(&mut self, lines: Vec<Line>) {
         let named = lines.into_iter().take(NODES_MAX).map(|line| {
-            let Line { id, address, names, .. } = line;
-            (id, Named { address, names })
+            let Line { id, address, names, opens, is_own, .. } = line;
+            let before = self.nodes.get(&id).filter(|_| !is_own);
+            let opens = before.map_or(opens, |before| before.opens.clone());
+            (id, Named { address, names, opens })
         });
         let nodes: BTreeMap<_, _> = named.collect();
         if !nodes.is_empty() {
@@ -181,6 +243,7 @@ struct Line {
     is_own: bool,
     epoch: u64,
     ranges: Vec<(u16, u16)>,
+    opens: Vec<Open>,
 }
 
 impl View {
@@ -202,8 +265,14 @@ impl View {
             let called =
                 if by_name { named.as_ref() } else { None }.unwrap_or(&address).clone();
             let epoch = words.nth(3)?.parse().ok()?;
-            let ranges = words.skip(1).filter_map(|range| {
-                let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let words: Vec<_> = words.skip(1).collect();
+            let opens = words.iter().filter_map(|word| {
+                let (slot, way) = word.strip_prefix('[')?.split_once('-')?;
+                Some(Open { slot: slot.parse().ok()?, is_source: way.starts_with('>') })
+            });
+            let opens = opens.collect();
+            let ranges = words.iter().filter_map(|range| {
+                let (first, last) = range.split_once('-').unwrap_or((*range, *range));
                 Some((first.parse().ok()?, last.parse().ok()?))
             });
             Some(Line {
@@ -213,6 +282,7 @@ impl View {
                 is_own: flags.split(',').any(|flag| flag == "myself"),
                 epoch,
                 ranges: ranges.collect(),
+                opens,
             })
         };
         Self { lines: text.lines().take(NODES_MAX).filter_map(read).collect() }

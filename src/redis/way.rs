@@ -143,6 +143,11 @@ impl Way {
         }
     }
 
+    /// Whether the slot was found between two nodes.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self, Self::Through(Through { is_open: true, .. }))
+    }
+
     /// Why there is no connection.
     pub(super) fn down(&self) -> Arc<str> {
         match self {

@@ -5,40 +5,48 @@ use std::collections::BTreeSet;
 
 use leasehold_lock::{BackendError, GrantId, ResourceId, inspect::Cursor};
 
+use super::walk::Walk;
+
 /// A position in the walk through all keys.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// The cursor of the SCAN.
-    pub(super) begin: u64,
+    pub(super) begin: Walk,
     /// If a page ended within the step: where the step ended, and the last name that was
     /// read.
-    within: Option<(u64, Box<str>)>,
+    within: Option<(Option<Walk>, Box<str>)>,
 }
 
-impl From<u64> for Step {
-    fn from(begin: u64) -> Self {
+impl From<Walk> for Step {
+    fn from(begin: Walk) -> Self {
         Self { begin, within: None }
     }
 }
 
 impl Step {
     /// The position after this resource, in the step from here to `end`.
-    pub(super) fn within(&self, end: u64, last: &ResourceId) -> Self {
-        Self { begin: self.begin, within: Some((end, last.as_str().into())) }
+    pub(super) fn within(&self, end: Option<Walk>, last: &ResourceId) -> Self {
+        Self { begin: self.begin.clone(), within: Some((end, last.as_str().into())) }
     }
 
     /// The resources of the step from here that are still to be read. If the step ends
     /// elsewhere than before, it has other keys, and none is left out.
-    pub(super) fn rest(&self, end: u64, found: BTreeSet<ResourceId>) -> Vec<ResourceId> {
-        let within = self.within.as_ref().filter(|(step_end, _)| *step_end == end);
+    pub(super) fn rest(
+        &self,
+        end: Option<&Walk>,
+        found: BTreeSet<ResourceId>,
+    ) -> Vec<ResourceId> {
+        let within = self.within.as_ref().filter(|(step_end, _)| step_end.as_ref() == end);
         let is_new = |name: &str| within.is_none_or(|(_, last)| *name > **last);
         found.into_iter().filter(|resource| is_new(resource.as_str())).collect()
     }
 
     pub(super) fn cursor(&self) -> Cursor {
         match &self.within {
-            None => self.begin.to_string().into(),
-            Some((end, last)) => format!("{}:{end}:{last}", self.begin).into(),
+            None => self.begin.text().into(),
+            Some((end, last)) => {
+                let end = end.as_ref().map_or_else(|| "0".to_owned(), Walk::text);
+                format!("{}:{end}:{last}", self.begin.text()).into()
+            }
         }
     }
 
@@ -48,13 +56,12 @@ impl Step {
 
     fn parse(cursor: &str) -> Option<Self> {
         let Some((begin, within)) = cursor.split_once(':') else {
-            return Some(Self::from(cursor.parse::<u64>().ok()?));
+            return Some(Self::from(Walk::parse(cursor)?));
         };
         let (end, last) = within.split_once(':')?;
-        Some(Self {
-            begin: begin.parse().ok()?,
-            within: Some((end.parse().ok()?, last.into())),
-        })
+        let end = Walk::parse(end)?;
+        let within = Some(((end != Walk::default()).then_some(end), last.into()));
+        Some(Self { begin: Walk::parse(begin)?, within })
     }
 }
 
@@ -109,7 +116,13 @@ mod tests {
     #[test]
     fn every_position_can_be_read_back() {
         let [last] = <[_; 1]>::try_from(Vec::from_iter(names(&["a:b:"]))).unwrap();
-        for step in [Step::from(7), Step::from(7).within(u64::MAX, &last)] {
+        let at = |text| Walk::parse(text).unwrap();
+        let end = Some(at("9.ab.1.2.3.4"));
+        for step in [
+            Step::from(at("7")),
+            Step::from(at("7")).within(end, &last),
+            Step::from(at("7.ab.0.2.3.4")).within(None, &last),
+        ] {
             assert_eq!(Step::read(&step.cursor()), Ok(step));
         }
         for id in [None, Some(GrantId::from_u128(9))] {
@@ -136,9 +149,11 @@ mod tests {
     #[test]
     fn a_step_goes_on_behind_the_last_name_only_if_it_is_the_same() {
         let [last] = <[_; 1]>::try_from(Vec::from_iter(names(&["b"]))).unwrap();
-        let step = Step::from(7).within(9, &last);
+        let [begin, end, other] = ["7", "9", "11"].map(|text| Walk::parse(text).unwrap());
+        let step = Step::from(begin).within(Some(end.clone()), &last);
         let rest = |end| Vec::from_iter(step.rest(end, names(&["a", "b", "c"])));
-        assert_eq!(rest(9), Vec::from_iter(names(&["c"])));
-        assert_eq!(rest(11), Vec::from_iter(names(&["a", "b", "c"])));
+        assert_eq!(rest(Some(&end)), Vec::from_iter(names(&["c"])));
+        assert_eq!(rest(Some(&other)), Vec::from_iter(names(&["a", "b", "c"])));
+        assert_eq!(rest(None), Vec::from_iter(names(&["a", "b", "c"])));
     }
 }

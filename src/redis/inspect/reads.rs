@@ -1,8 +1,12 @@
 //! Reads locks for inspection. Nothing here writes.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use ::redis::{Cmd, Value, from_redis_value};
+use futures_util::future::try_join_all;
 use leasehold_lock::{
     BackendError, ResourceId, Violation,
     inspect::{GrantView, LockView, Selection},
@@ -11,7 +15,12 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    super::{keys::Keys, library::Verb, router::Router},
+    super::{
+        keys::{Keys, Slot},
+        library::Verb,
+        router::{OPEN, Router},
+        way::Way,
+    },
     cursors::After,
     seen::{Seen, read_seen},
 };
@@ -30,11 +39,12 @@ pub(super) const READ_MAX: usize = 500;
 const UNREADABLE_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 impl Router {
-    /// Searches a part of the keys from `begin` for records of resources with this prefix.
-    /// Returns where it ended, 0 if there are no more keys. Rarely it finds more than
-    /// `most`.
-    pub(super) async fn scan(
+    /// Searches a part of the keys of one server: see [`scan`](Self::scan). Returns the cursor,
+    /// 0 at the end.
+    pub(super) async fn scan_one(
         &self,
+        way: Way,
+        keys: Keys<'_>,
         begin: u64,
         prefix: &str,
         most: usize,
@@ -44,7 +54,7 @@ impl Router {
         let arguments = |request: &mut Cmd, _| {
             request.arg(begin).arg(&pattern).arg(most).arg(KEYS_MAX);
         };
-        let answer = self.call(Verb::Scan, Keys::None, arguments, false, until).await;
+        let answer = self.call_over(way, Verb::Scan, keys, arguments, false, until).await;
         let value = answer.map_err(not_permitted)?.value;
         let (end, keys): (u64, Vec<Vec<u8>>) =
             from_redis_value(value).map_err(|_| strange())?;
@@ -59,6 +69,37 @@ impl Router {
     /// Reads resources, with up to `limit` grants each. A resource is `None` if another
     /// client has written one of its keys.
     pub(super) async fn see(
+        &self,
+        resources: &[ResourceId],
+        after: Option<After>,
+        limit: usize,
+        until: Instant,
+    ) -> Result<Vec<Option<Seen>>, BackendError> {
+        if !self.has_several() {
+            return self.see_together(resources, after, limit, until).await;
+        }
+        // One slot at a time. The calls share the connections.
+        let mut slots: BTreeMap<Slot, Vec<usize>> = BTreeMap::new();
+        for (at, resource) in resources.iter().enumerate() {
+            slots.entry(Slot::of(resource)).or_default().push(at);
+        }
+        let reading = slots.into_values().map(|places| async move {
+            let some: Vec<_> =
+                places.iter().filter_map(|at| resources.get(*at)).cloned().collect();
+            let seen = match self.see_together(&some, after, limit, until).await {
+                Err(BackendError::Unsupported(why)) if *why == *OPEN => {
+                    try_join_all(some.iter().map(|it| self.peek(it, until))).await
+                }
+                other => other,
+            };
+            seen.map(|seen| places.into_iter().zip(seen).collect::<Vec<_>>())
+        });
+        let mut seen: Vec<_> = try_join_all(reading).await?.into_iter().flatten().collect();
+        seen.sort_by_key(|(at, _)| *at);
+        Ok(seen.into_iter().map(|(_, seen)| seen).collect())
+    }
+
+    async fn see_together(
         &self,
         resources: &[ResourceId],
         after: Option<After>,

@@ -11,16 +11,18 @@ use std::{
 
 use futures_util::future::try_join_all;
 use leasehold_lock::{
-    BackendError, ResourceId,
+    BackendError, OpenError, ResourceId,
     inspect::{GRANTS_SHOWN_MAX, LockView, Mirror, Selection, WatchFilter},
 };
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
 };
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     super::{
+        cluster::Cluster,
         failure::describe_failure,
         hearing::Hearing,
         link::Link,
@@ -29,6 +31,7 @@ use super::{
     },
     pace::Pace,
     reads::{FOUND_MAX, RESOURCES_MAX},
+    walk::Walk,
 };
 
 /// How many resources are read at a time. Their scripts are sent together, and block the
@@ -45,8 +48,11 @@ pub(super) async fn watch(
     operation_timeout: Duration,
     mirror: &Mirror,
 ) -> BackendError {
-    let Servers::One { route, .. } = &router.servers else {
-        return BackendError::Unsupported("a Cluster is not watched".into());
+    let route = match &router.servers {
+        Servers::One { route, .. } => route,
+        Servers::Cluster(cluster) => {
+            return watch_cluster(cluster, operation_timeout, mirror).await;
+        }
     };
     // No waiter is called over it, and it sends nothing that a later connection would have
     // to stop.
@@ -69,6 +75,25 @@ pub(super) async fn watch(
         }
         error = poller.run() => error,
         () = dead.cancelled() => BackendError::Unavailable("the connection was lost".into()),
+    }
+}
+
+/// The same over connections to all nodes of a Cluster. Those that are lost are opened again, as
+/// long as no reading fails.
+async fn watch_cluster(
+    cluster: &Cluster,
+    operation_timeout: Duration,
+    mirror: &Mirror,
+) -> BackendError {
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let _stopped = stop.clone().drop_guard();
+    match cluster.again(tasks, stop).await {
+        Ok(cluster) => {
+            let router = Router::new(Servers::Cluster(cluster));
+            Poller::new(&router, operation_timeout, mirror).run().await
+        }
+        Err(OpenError::Unavailable(why)) => BackendError::Unavailable(why),
+        Err(refused) => BackendError::Unavailable(refused.to_string().into()),
     }
 }
 
@@ -162,13 +187,13 @@ impl<'a> Poller<'a> {
     async fn step(&self, search: &mut Search) -> Result<bool, BackendError> {
         let rest = search.found.split_off(search.found.len().min(STEP));
         let some = std::mem::replace(&mut search.found, rest);
-        let from = search.cursor.filter(|_| search.found.is_empty());
+        let from = search.cursor.clone().filter(|_| search.found.is_empty());
         // Both are sent at the same time.
         let (scanned, locks) =
             tokio::try_join!(self.scan(from, &search.prefix), self.read(&some))?;
         self.note(locks);
         if let Some((end, found)) = scanned {
-            search.cursor = (end != 0).then_some(end);
+            search.cursor = end;
             let seen = &mut search.seen;
             search.found.extend(found.into_iter().filter(|it| seen.insert(it.clone())));
         }
@@ -184,11 +209,11 @@ impl<'a> Poller<'a> {
 
     async fn scan(
         &self,
-        from: Option<u64>,
+        from: Option<Walk>,
         prefix: &str,
-    ) -> Result<Option<(u64, BTreeSet<ResourceId>)>, BackendError> {
+    ) -> Result<Option<(Option<Walk>, BTreeSet<ResourceId>)>, BackendError> {
         let Some(from) = from else { return Ok(None) };
-        self.router.scan(from, prefix, FOUND_MAX, self.until()).await.map(Some)
+        self.router.scan(&from, prefix, FOUND_MAX, self.until()).await.map(Some)
     }
 
     /// Reads up to [`STEP`] resources.
@@ -221,8 +246,8 @@ impl<'a> Poller<'a> {
 /// A walk through all keys for held resources.
 struct Search {
     prefix: String,
-    /// The cursor of the SCAN.
-    cursor: Option<u64>,
+    /// How far it has searched; `None` at the end.
+    cursor: Option<Walk>,
     /// Resources that were found and not read yet.
     found: Vec<ResourceId>,
     /// All found resources, because a SCAN may find one again.
@@ -235,7 +260,7 @@ impl Search {
     fn new(prefix: String) -> Self {
         Self {
             prefix,
-            cursor: Some(0),
+            cursor: Some(Walk::default()),
             found: Vec::new(),
             seen: HashSet::new(),
             is_checked: false,

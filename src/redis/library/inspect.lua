@@ -82,6 +82,15 @@ local function inspect(keys, args)
   return views
 end
 
+-- Reads one key by itself: how many wait, if it is a queue; its value and in how many milliseconds it
+-- expires, if it has one; nothing for other keys.
+local function peek(keys)
+  local kind = redis.call('TYPE', keys[1]).ok
+  if kind == 'zset' then return { redis.call('ZCARD', keys[1]) } end
+  if kind ~= 'string' then return {} end
+  return { redis.call('GET', keys[1]), redis.call('PTTL', keys[1]) }
+end
+
 -- Returns how many are in the queue up to a ticket, and the waiters after it: ticket, mode, holder.
 -- Arguments: the ticket, and the greatest number of waiters.
 local function waiters(keys, args)

@@ -1,7 +1,9 @@
 -- A server that cannot run the function refuses this command, which changes nothing: a replica
 -- refuses any, and one without memory refuses the second.
 local first
-if wanted.flags[1] then
+if #KEYS == 0 then
+  -- A search of one node of a Cluster writes nothing.
+elseif wanted.flags[1] then
   first = redis.pcall('ZREM', KEYS[QUEUE], '')
 else
   first = redis.pcall('SETRANGE', KEYS[COUNTER], '0', '')

@@ -5,6 +5,7 @@
 mod clocks;
 mod errors;
 mod failover;
+mod inspection;
 mod load;
 mod moves;
 

@@ -1,0 +1,93 @@
+//! Lists and watches over several nodes.
+
+use std::collections::BTreeSet;
+
+use leasehold_lock::{
+    Attempt, Backend, Context, ResourceId, Settings,
+    inspect::{PageRequest, Selection},
+    properties::Properties,
+};
+
+use super::{
+    super::port::{attempt, in_time},
+    *,
+};
+
+async fn backend(cluster: &RedisCluster) -> Arc<dyn Backend> {
+    let items = [("redisHost", cluster.list()), ("redisType", "cluster".to_owned())];
+    let mut properties = Properties::new(items.map(|(key, value)| (key.to_owned(), value)));
+    let connect = (leasehold_redis::KIND.read)(&mut properties);
+    connect(Context::new(Settings::default(), Clock::system())).await.unwrap()
+}
+
+async fn hold(backend: &dyn Backend, name: &str) {
+    let resource = ResourceId::new(name).unwrap();
+    let attempt = Attempt { resource, ..Attempt::clone(&attempt(name)) };
+    backend.try_lock(&attempt, in_time()).await.unwrap();
+}
+
+/// The names in all pages of a list.
+async fn listed(backend: &dyn Backend) -> BTreeSet<String> {
+    let inspect = backend.inspect().unwrap();
+    let mut page = PageRequest::first(40);
+    let mut names = BTreeSet::new();
+    loop {
+        let found = inspect.list(&Selection::default(), &page, in_time()).await.unwrap();
+        names.extend(found.items.into_iter().map(|lock| lock.resource.to_string()));
+        page.after = found.next;
+        if page.after.is_none() {
+            return names;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_has_every_lock_that_is_held_all_the_time_while_slots_move() {
+    let cluster = Arc::new(RedisCluster::start(3, 0));
+    let backend = backend(&cluster).await;
+    let names: BTreeSet<_> = (0..300).map(|n| format!("m{n}")).collect();
+    for name in &names {
+        hold(&*backend, name).await;
+    }
+    assert_eq!(listed(&*backend).await, names);
+    let moved: Vec<_> = names.iter().map(|name| slot(name)).take(100).collect();
+    let moving = {
+        let cluster = Arc::clone(&cluster);
+        tokio::task::spawn_blocking(move || {
+            for slot in moved {
+                let from = cluster.first_owner(slot);
+                cluster.move_slot(slot, from, (from + 1) % 3);
+            }
+        })
+    };
+    let mut lists = 0;
+    while !moving.is_finished() || lists == 0 {
+        assert_eq!(listed(&*backend).await, names);
+        lists += 1;
+    }
+    moving.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_lock_is_shown_on_either_node_of_an_open_slot() {
+    let cluster = RedisCluster::start(2, 0);
+    let backend = backend(&cluster).await;
+    let name = name_at(&cluster, 0);
+    hold(&*backend, &name).await;
+    let resource = ResourceId::new(&name).unwrap();
+    let shown = async || {
+        let page = PageRequest::first(9);
+        let seen = backend.inspect().unwrap().get(&resource, &page, in_time()).await.unwrap();
+        assert_eq!(seen.lock.grants.len(), 1);
+        assert!(seen.lock.grants[0].id.is_some(), "{:?}", seen.lock);
+        assert_eq!(listed(&*backend).await, BTreeSet::from([name.clone()]));
+    };
+    cluster.open_slot(slot(&name), 0, 1);
+    shown().await;
+    cluster.move_these_keys(&[&name], 0, 1);
+    shown().await;
+    cluster.move_keys(slot(&name), 0, 1);
+    shown().await;
+    cluster.close_slot(slot(&name), 1);
+    shown().await;
+}
