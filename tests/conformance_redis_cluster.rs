@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         "redis",
         Some(second.socket("redis")),
         // Replication is asynchronous. The ends of shared locks are times of one server's clock.
-        &[Feature::Linearizable, Feature::Shared, Feature::Inspection, Feature::Watch],
+        &[Feature::Linearizable, Feature::Shared],
     );
     if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

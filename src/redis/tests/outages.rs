@@ -171,9 +171,8 @@ async fn a_closed_store_leaves_nothing() {
     .await;
 }
 
-#[tokio::test]
-async fn the_documented_permissions_suffice() {
-    let server = RedisServer::start();
+/// Adds the user that the page describes, with further permissions.
+pub(super) fn add_documented_user(connection: &mut redis::Connection, more: &[&str]) {
     let documented = include_str!("../../../docs/redis.md");
     let (_, rule) = documented.split_once("ACL SETUSER leasehold on >password").unwrap();
     let (rule, _) = rule.split_once("\nEND").unwrap();
@@ -182,9 +181,15 @@ async fn the_documented_permissions_suffice() {
     let rule = rule.replace(r#""&\x01n*""#, "&\x01n*");
     let mut setuser = redis::cmd("ACL");
     setuser.arg("SETUSER").arg("leasehold").arg("on").arg(">password");
-    setuser.arg(rule.split_whitespace().collect::<Vec<_>>());
+    setuser.arg(rule.split_whitespace().chain(more.iter().copied()).collect::<Vec<_>>());
+    let () = setuser.query(connection).unwrap();
+}
+
+#[tokio::test]
+async fn the_documented_permissions_suffice() {
+    let server = RedisServer::start();
     let mut connection = server.connect();
-    let () = setuser.query(&mut connection).unwrap();
+    add_documented_user(&mut connection, &[]);
     let user = [("redisUsername", "leasehold"), ("redisPassword", "password")];
     let store = open_with(&server, &user).await;
     let held = take(&store, "r", SECOND * 5).await;

@@ -1,5 +1,7 @@
 //! What Init says of wrong servers.
 
+use leasehold_lock::inspect::{Listing, PageRequest, Scope};
+
 use super::*;
 
 #[tokio::test]
@@ -42,4 +44,41 @@ async fn wrong_credentials_are_refused() {
     let user = [("redisUsername", "me"), ("redisPassword", "wrong")];
     let refused = clustered(&cluster.list(), &user).await.err().unwrap();
     assert!(refused.to_string().contains("redisPassword"), "{refused}");
+}
+
+#[tokio::test]
+async fn the_documented_permissions_suffice_on_every_node() {
+    const MORE: &str = "+asking +cluster|nodes +type";
+    let page = include_str!("../../../../docs/redis.md");
+    assert!(page.contains(&format!("with `{MORE}` besides")));
+    let cluster = RedisCluster::start(2, 0);
+    let more: Vec<_> = MORE.split(' ').collect();
+    for node in &cluster.nodes {
+        outages::add_documented_user(&mut node.connect(), &more);
+    }
+    let user = [("redisUsername", "leasehold"), ("redisPassword", "password")];
+    let store = clustered(&cluster.list(), &user).await.unwrap();
+    for master in 0..2 {
+        let name = name_at(&cluster, master);
+        let held = take(&store, &name, MINUTE).await;
+        let waits = wait(&store, &name, MINUTE);
+        until("queued", || waiting_at(&cluster, master, &name) == 1).await;
+        cluster.open_slot(slot(&name), master, 1 - master);
+        cluster.move_these_keys(&[&name, &key('h', &name)], master, 1 - master);
+        store.renew(renewal(&held, &name, MINUTE)).await.unwrap();
+        let listing = Listing {
+            scope: Scope::prefix(""),
+            holder_prefix: String::new(),
+            page: PageRequest::first(9),
+        };
+        store.list(&listing).await.unwrap();
+        cluster.move_keys(slot(&name), master, 1 - master);
+        cluster.close_slot(slot(&name), 1 - master);
+        store.unlock(unlock(&held, &name)).await.unwrap();
+        soon(waits).await.unwrap().unwrap();
+    }
+    for node in &cluster.nodes {
+        let denied: Vec<redis::Value> = ask(&mut node.connect(), &["ACL", "LOG"]);
+        assert!(denied.is_empty(), "{denied:?}");
+    }
 }

@@ -50,7 +50,7 @@ async fn a_list_has_every_lock_that_is_held_all_the_time_while_slots_move() {
         hold(&*backend, name).await;
     }
     assert_eq!(listed(&*backend).await, names);
-    let moved: Vec<_> = names.iter().map(|name| slot(name)).take(100).collect();
+    let moved: BTreeSet<_> = names.iter().map(|name| slot(name)).take(100).collect();
     let moving = {
         let cluster = Arc::clone(&cluster);
         tokio::task::spawn_blocking(move || {
