@@ -200,7 +200,7 @@ fn read_mode(properties: &mut Properties) -> Mode {
         (Some("cluster"), true) => {
             properties.refuse("redisType", "is cluster, though failover is true");
             properties.refuse("failover", "is true, though redisType is cluster");
-            Mode::Cluster
+            Mode::Sentinel
         }
         (Some("cluster"), false) => Mode::Cluster,
         (Some(_), _) => {
