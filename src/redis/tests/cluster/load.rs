@@ -126,14 +126,6 @@ async fn five_thousand_wait_while_all_slots_of_a_master_move() {
     for (name, held) in names.iter().zip(&held) {
         here.unlock(unlock(held, name)).await.unwrap();
     }
-    // Each holder in turn releases.
-    let serving = async {
-        for waiter in waits {
-            let granted = waiter.await.unwrap().unwrap();
-            // The waiters of one name are granted in the order in which they came.
-            drop(granted);
-        }
-    };
     let mut connection = cluster.nodes[1].connect();
     until("one of each name is granted", || {
         names.iter().all(|name| {
@@ -142,5 +134,6 @@ async fn five_thousand_wait_while_all_slots_of_a_master_move() {
         })
     })
     .await;
-    drop(serving);
+    let granted = waits.iter().filter(|wait| wait.is_finished()).count();
+    assert!(granted <= names.len(), "{granted} of {} names", names.len());
 }
