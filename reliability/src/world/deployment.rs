@@ -81,11 +81,6 @@ impl Deployment {
         all.map(|sentinel| Ok(sentinel.address().parse()?)).collect()
     }
 
-    /// What the Sentinels call the master.
-    pub fn master_name() -> &'static str {
-        MASTER_NAME
-    }
-
     /// The promotions since the last call, which may have lost writes.
     pub fn promotions(&self) -> Vec<Promotion> {
         self.offsets.promotions()
@@ -232,13 +227,15 @@ impl Deployment {
         self.sentinels.all.len()
     }
 
-    /// Ends all faults. A fault that killed a server has started it again.
+    /// Ends all faults.
     pub async fn heal(&mut self) -> anyhow::Result<()> {
         for sentinel in &mut self.sentinels.all {
             sentinel.process.start()?;
         }
         for number in 0..SERVERS {
             self.cut_off(number, false);
+            // A fault that failed may have left it killed.
+            self.servers[number].server.process.start()?;
             self.resume(number)?;
         }
         self.whole().await.map(drop)

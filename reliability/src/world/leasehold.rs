@@ -9,12 +9,13 @@ use std::{
 
 use anyhow::Context as _;
 use leasehold_testkit::{
-    clock_shim::ClockShim, process::Process, proxy::Proxy, wait::eventually,
+    clock_shim::ClockShim, process::Process, proxy::Proxy, sentinel::MASTER_NAME,
+    wait::eventually,
 };
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{Backend, INSTANCE, Weight, deployment::Deployment, member, probe::Probe};
+use super::{Backend, INSTANCE, Weight, member, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -230,7 +231,7 @@ fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
         Backend::RedisSentinel => vec![
             ("redisHost", hosts.join(",")),
             ("failover", "true".to_owned()),
-            ("sentinelMasterName", Deployment::master_name().to_owned()),
+            ("sentinelMasterName", MASTER_NAME.to_owned()),
         ],
         Backend::Etcd => {
             vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
