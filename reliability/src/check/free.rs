@@ -23,8 +23,8 @@ const FREE_NS_MAX: u64 = 5_500_000_000;
 const AFTER_FAULT_NS: u64 = 4_000_000_000;
 /// How long a resource is reserved for a waiter that does not confirm.
 pub(super) const HANDED_OVER_NS: u64 = 2_000_000_000;
-/// How long a grant that an older data set brought back may last: the longest TTL of the
-/// grants that are not unlocked at once.
+/// How long a grant that an older data set brought back, or whose unlock was lost, may last: the
+/// longest TTL of the grants that are not unlocked at once.
 const BROUGHT_BACK_NS: u64 = 16_000_000_000;
 
 /// Intervals from one moment to another.
@@ -101,12 +101,15 @@ fn perhaps_before(
         .collect()
 }
 
-/// Until when a wait may have been queued.
+/// Until when a wait may have been queued. A promoted replica that did not receive its end
+/// still has its place, behind the readers whose ends it did not receive either.
 fn gone_ns(wait: &Operation, environment: Environment<'_>) -> u64 {
-    match &wait.completion {
+    let ended_ns = match &wait.completion {
         Some((at_ns, _)) => *at_ns,
         None => environment.died_by_ns(wait),
-    }
+    };
+    let lost_ns = environment.lost_from_ns(wait);
+    lost_ns.map_or(ended_ns, |lost_ns| ended_ns.max(lost_ns.saturating_add(BROUGHT_BACK_NS)))
 }
 
 /// An interval in which nothing can have blocked a wait, and which is longer than the

@@ -2,9 +2,12 @@
 
 use crate::{
     check::{
-        Rule::{self, NoRevival, OneHolder, OwnUnlock, TokensRise, WholeTtl},
+        Rule::{self, NoRevival, OneHolder, OwnUnlock, Served, TokensRise, WholeTtl},
         Write,
-        story::{Story, granted, not_held, on, renewed, renews, tries, unlocks},
+        story::{
+            Story, granted, granted_after, not_held, on, renewed, renews, shared, tries,
+            unknown, unlocks, waits,
+        },
     },
     faults::Voids,
     history::Outcome,
@@ -136,4 +139,16 @@ fn a_grant_may_go_on_if_its_unlock_was_lost() {
     };
     assert_eq!(unlocked_at(KEPT_MS), excused_by(Write::Unlock));
     assert_eq!(unlocked_at(KEPT_MS - 1), violates(OwnUnlock));
+}
+
+/// Its place is still there, and readers wait behind it for others whose unlocks were lost.
+#[test]
+fn the_end_of_a_wait_may_be_lost() {
+    let rules = |story: Story| {
+        let cancelled = story.call(300, 600, waits(5_000), unknown());
+        let granted = granted_after(18_800, "b", 2);
+        cancelled.call(1_100, 20_000, shared(waits(20_000)), granted).rules()
+    };
+    assert_eq!(rules(failed_over()), []);
+    assert_eq!(rules(on(Backend::RedisSentinel)), [Served], "there was no failover");
 }
