@@ -156,9 +156,9 @@ impl Cluster {
         self.named((*address).clone()).map(|node| Arc::clone(&node.link))
     }
 
-    /// Asks all nodes at once.
+    /// Asks the nodes at once.
     pub(super) async fn ask_now(self: &Arc<Self>) {
-        self.ask_all(true).await;
+        self.ask_all(self.is_troubled()).await;
         self.use_nodes();
     }
 

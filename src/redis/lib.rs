@@ -58,6 +58,7 @@ mod way;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use leasehold_lock::{Backend, Context, Kind, OpenError};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -109,9 +110,8 @@ async fn open(servers: Setup, context: Context) -> Result<Arc<dyn Backend>, Open
             let within = settings.operation_timeout;
             let cluster =
                 Cluster::open(setup, hearing, within, tasks.clone(), stop.clone()).await?;
-            for session in cluster.sessions() {
-                warnings::check(false, &session).await;
-            }
+            let sessions = cluster.sessions();
+            join_all(sessions.iter().map(|session| warnings::check(false, session))).await;
             let router = Router::new(Servers::Cluster(cluster));
             unfinished.disarm();
             return Ok(Arc::new(RedisBackend::new(router, waiters, settings, tasks, stop)));

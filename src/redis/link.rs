@@ -41,6 +41,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const EARLIER_MAX: usize = 8;
 /// How many waiters may enter at the same time, and how many may leave.
 const BACKGROUND_MAX: usize = 128;
+/// How many looks may be under way to one of several servers, so that one that does not answer
+/// leaves room for others.
+const LOOKS_MAX: usize = 32;
 
 /// Follows the connection in use; `None` while there is none.
 pub(super) type Sessions = watch::Receiver<Option<Arc<Session>>>;
@@ -57,6 +60,8 @@ pub(super) struct Link {
     /// them.
     pub(super) withdrawals: Arc<Semaphore>,
     pub(super) entries: Arc<Semaphore>,
+    /// Limits looks, if there are other servers.
+    pub(super) looks: Arc<Semaphore>,
 }
 
 impl Link {
@@ -69,6 +74,7 @@ impl Link {
             down: Mutex::new("not connected".into()),
             withdrawals: Arc::new(Semaphore::new(BACKGROUND_MAX)),
             entries: Arc::new(Semaphore::new(BACKGROUND_MAX)),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
         }
     }
 

@@ -138,7 +138,7 @@ impl Router {
                 return Err(if lost {
                     BackendError::Unknown(why)
                 } else {
-                    BackendError::Unavailable(why)
+                    way.explain(BackendError::Unavailable(why))
                 });
             };
             let since = lock::Instant::now();

@@ -179,8 +179,12 @@ impl Table {
         let mut lines: Vec<_> = views.into_iter().flat_map(|view| view.lines).collect();
         // A node knows its own address best, so its own line comes last.
         lines.sort_by_key(|line| line.is_own);
+        // A node that speaks for itself is believed about itself. Others may know its newest epoch,
+        // and not yet that it has given up a slot.
+        let speakers: BTreeSet<_> =
+            lines.iter().filter(|line| line.is_own).map(|line| Arc::clone(&line.id)).collect();
         let mut newest: Vec<Option<&Line>> = vec![None; SLOTS];
-        for line in &lines {
+        for line in lines.iter().filter(|line| line.is_own || !speakers.contains(&line.id)) {
             for slot in line.ranges.iter().flat_map(|(first, last)| *first..=*last) {
                 let Some(known) = newest.get_mut(usize::from(slot)) else { continue };
                 if known.is_none_or(|known| {
@@ -217,13 +221,17 @@ impl Table {
 
     /// Remembers the nodes that were named, and forgets all others.
     fn note_nodes(&mut self, lines: Vec<Line>) {
-        let named = lines.into_iter().take(NODES_MAX).map(|line| {
-            let Line { id, address, names, opens, is_own, .. } = line;
-            let before = self.nodes.get(&id).filter(|_| !is_own);
+        let mut nodes = BTreeMap::new();
+        for line in lines {
+            let Line { id, address, names, opens, is_own, has_failed, .. } = line;
+            if nodes.len() >= NODES_MAX && !nodes.contains_key(&id) {
+                continue;
+            }
+            // What is open at another one is known from what it said itself, while it can.
+            let before = self.nodes.get(&id).filter(|_| !is_own && !has_failed);
             let opens = before.map_or(opens, |before| before.opens.clone());
-            (id, Named { address, names, opens })
-        });
-        let nodes: BTreeMap<_, _> = named.collect();
+            nodes.insert(id, Named { address, names, opens });
+        }
         if !nodes.is_empty() {
             self.nodes = nodes;
         }
@@ -241,6 +249,8 @@ struct Line {
     names: [Option<Address>; 2],
     /// Whether it is about the node that says it.
     is_own: bool,
+    /// Whether it is no master, or was found to be down.
+    has_failed: bool,
     epoch: u64,
     ranges: Vec<(u16, u16)>,
     opens: Vec<Open>,
@@ -280,6 +290,9 @@ impl View {
                 address: Arc::new(called),
                 names: [Some(address), named],
                 is_own: flags.split(',').any(|flag| flag == "myself"),
+                has_failed: flags
+                    .split(',')
+                    .any(|flag| matches!(flag, "fail" | "slave" | "noaddr")),
                 epoch,
                 ranges: ranges.collect(),
                 opens,
@@ -351,6 +364,47 @@ mod tests {
         assert_eq!(Address::read(":7", "asked").unwrap().to_string(), "asked:7");
         assert_eq!(Address::read("::1:7", "asked").unwrap().to_string(), "[::1]:7");
         assert_eq!(Address::read("h:0", "asked"), None);
+    }
+
+    /// The limit counted what each node says of each other one.
+    #[test]
+    fn an_open_slot_is_noticed_among_many_nodes() {
+        let line = |node: usize, own: bool| {
+            let (flags, open) =
+                if own { ("myself,master", " [5->-x]") } else { ("master", "") };
+            format!(
+                "n{node} 1.1.1.1:{}@9 {flags} - 0 0 {node} connected {node}{open}",
+                node + 1
+            )
+        };
+        let view =
+            |own| (0..40).map(|node| line(node, node == own)).collect::<Vec<_>>().join("\n");
+        let mut table = Table::new();
+        table.merge((0..40).map(|own| says(&[&view(own)])).collect(), Instant::now());
+        assert_eq!(table.stops(true, 0).len(), 40);
+    }
+
+    #[test]
+    fn what_was_open_at_a_node_that_is_down_is_forgotten() {
+        let own = "a 1.1.1.1:1@11 myself,master - 0 0 3 connected 0-9 [7->-b]";
+        for (flags, sources) in [("master", 1), ("master,fail", 0), ("slave", 0)] {
+            let after = format!("a 1.1.1.1:1@11 {flags} - 0 0 3 connected");
+            assert_eq!(
+                merged(&[&[own], &[&after, NEW]]).stops(true, 0).len(),
+                sources,
+                "{flags}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_slot_that_a_node_has_given_up_is_not_its_own_by_what_others_say() {
+        // It has imported slot 1 since, with a greater epoch.
+        let own = "a 1.1.1.1:1@11 myself,master - 0 0 12 connected 1";
+        let taken = "b 1.1.1.2:2@12 myself,master - 0 0 9 connected 7";
+        let late = "c 1.1.1.3:3@13 myself,master - 0 0 1 connected 2\n\
+                    a 1.1.1.1:1@11 master - 0 0 12 connected 1 7";
+        assert_eq!(owner(&merged(&[&[own, taken, late]]), 7), "1.1.1.2:2");
     }
 
     #[test]

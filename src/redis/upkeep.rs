@@ -14,7 +14,7 @@ use futures_util::{
 };
 use leasehold_lock::{Attempt, BackendError, ResourceId, WaiterSlot};
 use parking_lot::MutexGuard;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
 use super::{
@@ -88,10 +88,16 @@ impl Core {
     }
 
     async fn look(&self, resource: &ResourceId) {
-        // A node that is not reached must not keep looks at the others waiting.
-        if self.router.has_several() && !self.router.is_connected(resource) {
-            return self.waiters.guard(resource, FIRST_LOOK);
-        }
+        // A node that is not reached, or does not answer, must not keep looks at the others waiting.
+        let _turn = if self.router.has_several() {
+            let link = self.router.link(resource).filter(|link| link.is_connected());
+            match link.and_then(|link| Arc::clone(&link.looks).try_acquire_owned().ok()) {
+                Some(turn) => Some(turn),
+                None => return self.waiters.guard(resource, FIRST_LOOK / 4),
+            }
+        } else {
+            None
+        };
         loop {
             let seen = self.look_once(resource).await;
             let waiting = self.waiters.waiting(resource) > 0;
@@ -191,18 +197,21 @@ impl Core {
     /// Removes the places that an outage left behind, and passes on resources that were handed
     /// over to attempts that do not wait here.
     pub(super) async fn keep_up(self: Arc<Self>) {
-        // An interval, because a sleep in the loop would start again at each stray.
-        let mut retries = interval(RETRY);
-        retries.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = self.waiters.strayed() => self.pass_strays_on().await,
-                _ = retries.tick() => {
-                    self.log_lost_places();
-                    self.leave_places().await;
-                }
+        // A node that does not answer keeps the removals waiting, which must not delay strays.
+        let strays = async {
+            loop {
+                self.waiters.strayed().await;
+                self.pass_strays_on().await;
             }
-        }
+        };
+        let places = async {
+            loop {
+                sleep(RETRY).await;
+                self.log_lost_places();
+                self.leave_places().await;
+            }
+        };
+        tokio::join!(strays, places);
     }
 
     fn log_lost_places(&self) {

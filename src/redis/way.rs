@@ -185,7 +185,7 @@ impl Through {
         let mut tables = self.cluster.tables();
         loop {
             tables.mark_unchanged();
-            if self.is_bound && self.is_superseded() {
+            if (self.is_bound || self.redirection.is_some()) && self.is_superseded() {
                 self.is_bound = false;
                 self.redirection = None;
             }
@@ -266,12 +266,13 @@ impl Through {
             let (address, _) = error.redirect_node()?;
             Address::read(address, &from.address().host)
         });
-        let (owner, epoch) = self.cluster.owner_of(self.slot);
+        let (owner, _) = self.cluster.owner_of(self.slot);
         let Some(node) = to.and_then(|to| self.cluster.named(to)) else { return Next::Later };
         let post = owner.and_then(|owner| owner.link.number());
         self.redirection =
             Some(Redirection { until: Instant::now() + REDIRECTION_MAX, is_asking, post });
-        (self.node, self.epoch) = (Some(node), epoch);
+        // The epoch stays: who has taken the slot since then is believed rather than this node.
+        self.node = Some(node);
         self.redirections += 1;
         if self.redirections.is_multiple_of(REDIRECTIONS_MAX) { Next::Later } else { Next::Now }
     }

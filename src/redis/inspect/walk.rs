@@ -117,8 +117,9 @@ impl Router {
         else {
             return Err(BackendError::Unavailable("no node of the Cluster is known".into()));
         };
-        let link = cluster.link_by_id(&at.node);
-        // A node that has gone had given up its slots.
+        let is_stop = tables.borrow().stops(false, 0).contains(&*at.node);
+        let link = if is_stop { cluster.link_by_id(&at.node) } else { None };
+        // One that has no slots any more, because it has gone or is a replica now, is left out.
         let (end, found) = match link {
             Some(link) => {
                 let way = Way::One(link);

@@ -48,7 +48,7 @@ impl Scene {
 }
 
 /// Returns when the replica has all that the master has written.
-fn catch_up(cluster: &RedisCluster, master: usize, key: &str) {
+pub(super) fn catch_up(cluster: &RedisCluster, master: usize, key: &str) {
     let mut connection = cluster.nodes[master].connect();
     // It waits for this connection's own writes.
     let _: i64 = ask(&mut connection, &["PEXPIRE", key, "60000"]);
@@ -56,7 +56,7 @@ fn catch_up(cluster: &RedisCluster, master: usize, key: &str) {
 }
 
 /// Returns when the replica is a master, and this many stores are connected to it.
-async fn promoted(cluster: &RedisCluster, replica: usize, stores: usize) {
+pub(super) async fn promoted(cluster: &RedisCluster, replica: usize, stores: usize) {
     until("the replica is promoted", || cluster.is_master(replica)).await;
     let mut connection = cluster.nodes[replica].connect();
     until("the stores follow", || processes(&mut connection).len() == stores).await;
