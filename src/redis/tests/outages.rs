@@ -172,16 +172,18 @@ async fn a_closed_store_leaves_nothing() {
 }
 
 /// Adds the user that the page describes, with further permissions.
-pub(super) fn add_documented_user(connection: &mut redis::Connection, more: &[&str]) {
+pub(super) fn add_documented_user(connection: &mut redis::Connection, in_cluster: bool) {
     let documented = include_str!("../../../docs/redis.md");
-    let (_, rule) = documented.split_once("ACL SETUSER leasehold on >password").unwrap();
+    // The first is for a single node, the second for a node of a Cluster.
+    let mut rules = documented.split("ACL SETUSER leasehold on >password").skip(1);
+    let rule = rules.nth(usize::from(in_cluster)).unwrap();
     let (rule, _) = rule.split_once("\nEND").unwrap();
     assert!(!rule.contains('\n'), "redis-cli takes a line for a command");
     // As redis-cli reads it.
     let rule = rule.replace(r#""&\x01n*""#, "&\x01n*");
     let mut setuser = redis::cmd("ACL");
     setuser.arg("SETUSER").arg("leasehold").arg("on").arg(">password");
-    setuser.arg(rule.split_whitespace().chain(more.iter().copied()).collect::<Vec<_>>());
+    setuser.arg(rule.split_whitespace().collect::<Vec<_>>());
     let () = setuser.query(connection).unwrap();
 }
 
@@ -189,7 +191,7 @@ pub(super) fn add_documented_user(connection: &mut redis::Connection, more: &[&s
 async fn the_documented_permissions_suffice() {
     let server = RedisServer::start();
     let mut connection = server.connect();
-    add_documented_user(&mut connection, &[]);
+    add_documented_user(&mut connection, false);
     let user = [("redisUsername", "leasehold"), ("redisPassword", "password")];
     let store = open_with(&server, &user).await;
     let held = take(&store, "r", SECOND * 5).await;

@@ -48,13 +48,9 @@ async fn wrong_credentials_are_refused() {
 
 #[tokio::test]
 async fn the_documented_permissions_suffice_on_every_node() {
-    const MORE: &str = "+asking +cluster|nodes +type";
-    let page = include_str!("../../../../docs/redis.md");
-    assert!(page.contains(&format!("with `{MORE}` besides")));
     let cluster = RedisCluster::start(2, 0);
-    let more: Vec<_> = MORE.split(' ').collect();
     for node in &cluster.nodes {
-        outages::add_documented_user(&mut node.connect(), &more);
+        outages::add_documented_user(&mut node.connect(), true);
     }
     let user = [("redisUsername", "leasehold"), ("redisPassword", "password")];
     let store = clustered(&cluster.list(), &user).await.unwrap();
