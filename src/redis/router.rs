@@ -54,7 +54,7 @@ pub(super) struct Answer {
     pub(super) since: lock::Instant,
     /// Whether an earlier sending of the request may have been executed.
     pub(super) again: bool,
-    /// Where notices about the resource are received since before the call.
+    /// The connection that has received notices about the resource since before the call.
     pub(super) post: Post,
 }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use super::keys::{SLOTS, Slot};
 
-/// How long a claim counts that nobody repeats, against one with a smaller epoch. After that the
+/// For how long a claim that nobody repeats outranks one with a smaller epoch. After that the
 /// Cluster may have been made anew.
 const OUTDATED_FOR: Duration = Duration::from_secs(30);
 /// How many nodes are remembered.

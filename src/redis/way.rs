@@ -63,7 +63,7 @@ pub(super) struct Through {
 /// A node that another has named.
 struct Redirection {
     until: Instant,
-    /// Whether the other has the slot until it is moved.
+    /// Whether the target must be asked with ASKING.
     is_asking: bool,
     post: Post,
 }

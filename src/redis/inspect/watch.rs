@@ -1,6 +1,6 @@
 //! The poller of watches: it reads the watched resources over its own connection.
 //!
-//! The scripts of locks publish no changes, because that would cost each lock commands.
+//! The functions of locks publish no changes, because that would cost each lock commands.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -34,7 +34,7 @@ use super::{
     walk::Walk,
 };
 
-/// How many resources are read at a time. Their scripts are sent together, and block the
+/// How many resources are read at a time. Their functions are called together, and block the
 /// server for a few milliseconds.
 const STEP: usize = 4 * RESOURCES_MAX;
 /// How often single resources are read.

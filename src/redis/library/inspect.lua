@@ -42,7 +42,7 @@ end
 -- - nothing, if it is free
 -- - the key's value, the record or false, and in how many milliseconds the key expires, if it has
 --   an exclusive grant, a hand-over, or a foreign value. The record is returned only if both keys
---   expire in the same millisecond: see grant.lua
+--   expire together: see grant.lua
 -- - how many shared grants there are, and a page of them
 local function view(keys, value, record, after_ms, after_id, limit)
   local waiters = redis.call('ZCARD', keys[QUEUE])
