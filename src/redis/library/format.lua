@@ -9,7 +9,7 @@
 --   look      a waiting process asks how things are, and serves whoever is next
 --   doubt, question                           whether those who wait are alive: see question.lua
 --   mark      the value of a resource's key while it has shared grants, whose holders are readers
---   target, aim                               what a release ends
+--   target    what a release ends             aim       the argument that names it: see release.lua
 
 -- The texts that leasehold stores.
 --

@@ -1,5 +1,18 @@
 -- Registers the verbs. Names of functions are global on a server, so they have the hash of this
 -- text, and different versions of leasehold can work beside each other.
+--
+-- The keys of a verb are, in the order of the constants in library.rs:
+--
+--   1 QUEUE     places by tickets           6 READERS   the shared grants
+--   2 RESOURCE  the lock ID                 7 ENDS      their lock IDs by their ends
+--   3 RECORD    the grant's record          8 TOKENS    their lock IDs by their tokens
+--   4 COUNTER   the slot's last token       9 CALLED    places of readers that were called
+--   5 ASKED     the question
+--
+-- The caller declares 1 to 5, or all nine: without 6 to 9 a verb that needs them answers `shared`.
+-- `target` always has all nine, and `inspect` those of each of its resources. `renew_narrow` has only
+-- RESOURCE and RECORD, `peek` the one key that it reads. `scan` has none in a Cluster, otherwise one
+-- that never exists.
 
 local function register(name, verb, flag)
   redis.register_function({ function_name = name .. SUFFIX, callback = verb, flags = { flag } })
