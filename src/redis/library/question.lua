@@ -2,9 +2,9 @@
 --
 -- A process that has gone has no subscriber. But a host that vanished counts as subscribed for as
 -- long as the server keeps its connection. So a caller in doubt puts a question: a set with the
--- names of the processes among the first CHUNK places, each of which gets a `look`. A process
--- answers by removing its name, when it enters, looks or leaves. Those whose names are still there
--- after ANSWER_MS lose their places, all together.
+-- names of the other processes among the first CHUNK places, each of which gets a `look`. A process
+-- answers by removing its name: see the callers of questions.answer. Those whose names are still
+-- there after ANSWER_MS lose their places, all together.
 --
 -- A constant member keeps the set when all have answered, and its expiry tells its age, also on
 -- another server. Nobody is named later, so a name stands for silence since the question.
