@@ -123,7 +123,7 @@ async fn a_failover_from_a_master_that_is_cut_off_keeps_the_lock_and_serves_its_
 #[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn calls_in_flight_at_a_suspended_master_are_answered_by_the_next() {
     let mut deployment = Deployment::start();
-    let store = deployment.open().await;
+    let store = deployment.open_with(&[("operationTimeout", "20s")]).await;
     let held = take(&store, "held", MINUTE).await;
     let ended = take(&store, "ended", MINUTE).await;
     deployment.catch_up();
