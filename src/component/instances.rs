@@ -127,7 +127,7 @@ impl Instances {
         let not_initialized = || LockError::NotInitialized { instance: name.to_owned() };
         loop {
             let slot = self.slots().by_name.get(name).cloned().ok_or_else(not_initialized)?;
-            // Before anything is read that changes, so that no change is missed.
+            // Subscribed before the state is read, so that no change is missed.
             let changed = slot.changed.notified();
             let draining = self.slots().draining;
             let Opening { operation_timeout, why } = match &*slot.state() {

@@ -1,50 +1,39 @@
 //! The nodes of a Cluster: which of them has which slot, and a link to each that has some.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+mod ask;
 
-use ::redis::{Client, aio::MultiplexedConnection, cmd};
-use futures_util::{
-    future::join_all,
-    stream::{FuturesUnordered, StreamExt as _},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use ::redis::Client;
+use futures_util::future::join_all;
 use leasehold_lock::OpenError;
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
-    time::{Instant, sleep, sleep_until, timeout, timeout_at},
+    time::{Instant, sleep, sleep_until, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{debug, warn};
+use tracing::warn;
 
 use super::{
     config::ClusterSetup,
-    failure::{Failure, describe_failure},
     hearing::Hearing,
-    keys::{SLOTS, Slot},
+    keys::Slot,
     link::Link,
-    master::{Master, address_like, connect},
+    master::address_like,
     member::Member,
     refusal::{NamedBy, Server},
     route::Route,
-    session::{OPEN_TIMEOUT, Session, check_role},
+    session::{OPEN_TIMEOUT, Session},
     silence::SUSPICIOUS,
-    table::{Address, Table, View},
+    table::Table,
+    view::{Address, View},
 };
 
-/// How long one node has to say what it knows, with the connection to it.
-const ANSWER_MAX: Duration = Duration::from_secs(1);
-/// How much longer than the first answer the others may take.
-const OTHERS_MAX: Duration = Duration::from_millis(300);
 /// The shortest time between two rounds of questions.
 const ROUND_MIN: Duration = Duration::from_secs(1);
 /// The longest time between two rounds.
 const ROUND_MAX: Duration = Duration::from_secs(5);
-/// How many nodes are asked in a round.
-const ASKED_MAX: usize = 100;
 /// For how long after a redirection to it a node without slots is needed.
 const NAMED_FOR: Duration = Duration::from_secs(10);
 /// How long a link is kept that is not needed, so that it can end its former connections.
@@ -69,16 +58,9 @@ pub(super) struct Cluster {
 pub(super) struct Node {
     member: Arc<Member>,
     pub(super) link: Arc<Link>,
-    uses: Mutex<Uses>,
+    /// Until when it is or was needed, as far as is known.
+    needed_until: Mutex<Instant>,
     stop: CancellationToken,
-}
-
-/// What a node was last used for.
-struct Uses {
-    /// When a redirection last named it.
-    named: Option<Instant>,
-    /// When it was last needed.
-    needed: Instant,
 }
 
 impl Node {
@@ -144,7 +126,7 @@ impl Cluster {
     pub(super) fn named(self: &Arc<Self>, address: Address) -> Option<Arc<Node>> {
         let address = self.table.borrow().named(address);
         let node = self.node(&address)?;
-        node.uses.lock().named = Some(Instant::now());
+        *node.needed_until.lock() = Instant::now() + NAMED_FOR;
         node.member.set_needed(true);
         Some(node)
     }
@@ -198,8 +180,8 @@ impl Cluster {
         let route = Arc::new(Route::Member(Arc::clone(&member)));
         let hearing = self.hearing.at(Arc::clone(&member));
         self.tasks.spawn(Arc::clone(&link).keep(route, hearing, stop.clone()));
-        let uses = Mutex::new(Uses { named: None, needed: Instant::now() });
-        Some(Arc::new(Node { member, link, uses, stop }))
+        let needed_until = Mutex::new(Instant::now());
+        Some(Arc::new(Node { member, link, needed_until, stop }))
     }
 
     fn member(&self, address: &Arc<Address>) -> Option<Arc<Member>> {
@@ -217,41 +199,6 @@ impl Cluster {
                 None
             }
         }
-    }
-
-    /// Asks the nodes that are listed.
-    async fn ask_listed(&self) -> Result<(), OpenError> {
-        let asked = self.setup.nodes.iter().map(|client| async move {
-            (client, timeout(ANSWER_MAX, self.ask_anew(client)).await)
-        });
-        let (mut views, mut refusals) = (Vec::new(), Vec::new());
-        for (client, answer) in join_all(asked).await {
-            let master = Master { client: client.clone(), notices: 0, in_cluster: true };
-            let server = Server { master: &master, named_by: None };
-            match answer {
-                Ok(Ok(view)) => views.push(view),
-                Ok(Err(failure)) => refusals.push(server.refusal(&failure)),
-                Err(_) => refusals.push(server.unreached("Redis did not answer in time")),
-            }
-        }
-        let is_refused = |refusal: &OpenError| matches!(refusal, OpenError::Refused(_));
-        // What a property can mend comes first.
-        refusals.sort_by_key(|refusal| !is_refused(refusal));
-        let first = refusals.into_iter().next();
-        match first {
-            Some(refusal) if views.is_empty() || is_refused(&refusal) => return Err(refusal),
-            _ => {}
-        }
-        self.merge(views);
-        let missing = self.table.borrow().missing();
-        if missing == SLOTS {
-            let why = "no node of the Cluster has a slot; create the Cluster first";
-            return Err(OpenError::Unavailable(why.into()));
-        }
-        if missing > 0 {
-            warn!(slots = missing, "slots of the Cluster belong to no node");
-        }
-        Ok(())
     }
 
     /// Opens the connections to all nodes that have slots.
@@ -327,81 +274,6 @@ impl Cluster {
         !self.links().iter().all(is_fine)
     }
 
-    /// Asks all nodes that are connected, and if there is a reason, all that are known.
-    async fn ask_all(self: &Arc<Self>, everybody: bool) {
-        let mut asked: BTreeSet<_> = self.table.borrow().owners();
-        if everybody {
-            asked.extend(self.table.borrow().nodes());
-        }
-        let mut questions = FuturesUnordered::new();
-        for address in asked.iter().take(ASKED_MAX) {
-            let node = self.nodes.lock().get(address).cloned();
-            let session = node.and_then(|node| node.link.alive());
-            let client = if everybody { self.client(address) } else { None };
-            questions.push(self.question(session, client));
-        }
-        if everybody {
-            for client in self.setup.nodes.iter().take(ASKED_MAX) {
-                questions.push(self.question(None, Some(client.clone())));
-            }
-        }
-        let mut views = Vec::new();
-        let mut until = Instant::now() + ANSWER_MAX;
-        while let Ok(Some(view)) = timeout_at(until, questions.next()).await {
-            if let Some(view) = view {
-                views.push(view);
-                until = until.min(Instant::now() + OTHERS_MAX);
-            }
-        }
-        drop(questions);
-        if self.merge(views) {
-            debug!("slots of the Cluster have moved");
-        }
-    }
-
-    /// Asks one node, over the connection to it or over a new one.
-    async fn question(
-        &self,
-        session: Option<Arc<Session>>,
-        client: Option<Client>,
-    ) -> Option<View> {
-        if let Some(session) = session
-            && !session.owed.is_silent_for(SUSPICIOUS)
-        {
-            let client = &session.master.client;
-            let asking = self.read_nodes(session.connection(), client);
-            return session.owed.answer(asking).await.ok();
-        }
-        match self.ask_anew(&client?).await {
-            Ok(view) => Some(view),
-            Err(failure) => {
-                debug!(why = %describe_failure(&failure), "a node of the Cluster was not asked");
-                None
-            }
-        }
-    }
-
-    async fn ask_anew(&self, client: &Client) -> Result<View, Failure> {
-        let connection = connect(client, |_| {}).await?;
-        check_role(connection.clone(), true, false).await?;
-        self.read_nodes(connection, client).await
-    }
-
-    async fn read_nodes(
-        &self,
-        mut connection: MultiplexedConnection,
-        client: &Client,
-    ) -> Result<View, Failure> {
-        use ::redis::ConnectionAddr::{Tcp, TcpTls};
-        let text: String = cmd("CLUSTER").arg("NODES").query_async(&mut connection).await?;
-        Ok(match client.get_connection_info().addr() {
-            Tcp(host, _) => View::read(&text, host, false),
-            // Certificates have names.
-            TcpTls { host, .. } => View::read(&text, host, true),
-            _ => View::read(&text, "", false),
-        })
-    }
-
     fn merge(&self, views: Vec<View>) -> bool {
         self.table.send_if_modified(|table| table.merge(views, Instant::now()))
     }
@@ -412,15 +284,14 @@ impl Cluster {
         for address in &owners {
             let _ = self.node(address);
         }
+        let now = Instant::now();
         self.nodes.lock().retain(|address, node| {
-            let mut uses = node.uses.lock();
-            let is_named = uses.named.is_some_and(|named| named.elapsed() < NAMED_FOR);
-            let is_needed = is_named || owners.contains(address);
-            if is_needed {
-                uses.needed = Instant::now();
+            let mut needed_until = node.needed_until.lock();
+            if owners.contains(address) {
+                *needed_until = (*needed_until).max(now);
             }
-            node.member.set_needed(is_needed);
-            let is_kept = uses.needed.elapsed() < KEPT_FOR;
+            node.member.set_needed(*needed_until >= now);
+            let is_kept = now < *needed_until + KEPT_FOR;
             if !is_kept {
                 node.stop.cancel();
             }

@@ -54,7 +54,7 @@ pub(crate) enum Keys<'a> {
     /// All keys of these resources, which are in one slot in a Cluster.
     All(&'a [ResourceId]),
     /// The resource and its record.
-    Narrow(&'a ResourceId),
+    Grant(&'a ResourceId),
     /// One of those keys.
     Part(&'a ResourceId, Part),
     /// The one key of a search.
@@ -75,7 +75,7 @@ impl Keys<'_> {
     /// Their slot; `None` for a search.
     pub(super) fn slot(self) -> Option<Slot> {
         match self {
-            Self::Exclusive(resource) | Self::Narrow(resource) | Self::Part(resource, _) => {
+            Self::Exclusive(resource) | Self::Grant(resource) | Self::Part(resource, _) => {
                 Some(Slot::of(resource))
             }
             Self::All(resources) => resources.first().map(Slot::of),
@@ -93,16 +93,14 @@ impl Keys<'_> {
                     add(call, resource, true);
                 }
             }
-            Self::Narrow(resource) => {
-                let (resource, tag) = (resource.as_str(), tag(resource.as_str()));
-                call.arg(2).arg(resource).arg(format!("\x01h{{{tag}}}{resource}"));
+            Self::Grant(resource) => {
+                call.arg(2).arg(resource.as_str()).arg(companion("h", resource));
             }
             Self::Part(resource, part) => {
-                let (resource, tag) = (resource.as_str(), tag(resource.as_str()));
                 call.arg(1).arg(match part {
-                    Part::Queue => format!("\x01q{{{tag}}}{resource}"),
-                    Part::Resource => resource.to_owned(),
-                    Part::Record => format!("\x01h{{{tag}}}{resource}"),
+                    Part::Queue => companion("q", resource),
+                    Part::Resource => resource.as_str().to_owned(),
+                    Part::Record => companion("h", resource),
                 });
             }
             Self::Nothing => {
@@ -115,19 +113,23 @@ impl Keys<'_> {
     }
 }
 
-fn add(call: &mut Cmd, resource: &ResourceId, with_readers: bool) {
+/// A key beside that of the resource.
+fn companion(kind: &str, resource: &ResourceId) -> String {
     let resource = resource.as_str();
-    let tag = tag(resource);
-    let mut name = format!("\x01q{{{tag}}}{resource}");
+    format!("\x01{kind}{{{}}}{resource}", tag(resource))
+}
+
+fn add(call: &mut Cmd, resource: &ResourceId, with_readers: bool) {
+    let mut name = companion("q", resource);
     let mut of_kind = |call: &mut Cmd, kind: &str| {
         name.replace_range(1..2, kind);
         call.arg(&*name);
     };
     of_kind(call, "q");
-    call.arg(resource);
+    call.arg(resource.as_str());
     of_kind(call, "h");
     // One counter a slot.
-    call.arg(format!("\x01c{{{tag}}}"));
+    call.arg(format!("\x01c{{{}}}", tag(resource.as_str())));
     of_kind(call, "a");
     if with_readers {
         for kind in ["r", "e", "t", "p"] {

@@ -51,6 +51,7 @@ mod silence;
 mod table;
 mod times;
 mod upkeep;
+mod view;
 mod waiters;
 mod waiting;
 mod warnings;

@@ -90,8 +90,6 @@ pub(crate) enum Verb {
     Find,
     /// Starts the TTL of a grant again.
     Renew,
-    /// The same with the keys of the resource and its record only.
-    RenewNarrow,
     /// Ends a grant.
     Release,
     /// Ends the grant of an attempt, or removes its place.
@@ -120,7 +118,6 @@ impl Verb {
             Self::Confirm => "confirm",
             Self::Find => "find",
             Self::Renew => "renew",
-            Self::RenewNarrow => "renew_narrow",
             Self::Release => "release",
             Self::Withdraw => "withdraw",
             Self::Target => "target",

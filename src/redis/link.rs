@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +15,7 @@ use leasehold_lock::BackendError;
 use leasehold_util::retry::Backoff;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{Semaphore, watch},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
@@ -41,12 +42,29 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 const EARLIER_MAX: usize = 8;
 /// How many waiters may enter at the same time, and how many may leave.
 const BACKGROUND_MAX: usize = 128;
+/// For how long one of them keeps others from doing so.
+const TURN_MAX: Duration = Duration::from_secs(1);
 /// How many looks may be under way to one of several servers, so that one that does not answer
 /// leaves room for others.
 const LOOKS_MAX: usize = 32;
 
 /// Follows the connection in use; `None` while there is none.
 pub(super) type Sessions = watch::Receiver<Option<Arc<Session>>>;
+/// The number of the connection over which notices about a resource are received; `None` while
+/// there is none.
+pub(super) type Post = Option<u64>;
+
+/// Carries out a call that has one of the permits of [`Link::entries`] or [`Link::withdrawals`]. A
+/// call that is kept waiting, as by a slot that is moved, leaves its permit to others.
+pub(super) async fn in_turn<T>(turn: OwnedSemaphorePermit, call: impl Future<Output = T>) -> T {
+    let mut call = pin!(call);
+    let done = timeout(TURN_MAX, &mut call).await;
+    drop(turn);
+    match done {
+        Ok(done) => done,
+        Err(_) => call.await,
+    }
+}
 
 /// Keeps a connection to a server.
 pub(super) struct Link {
@@ -176,9 +194,14 @@ impl Link {
                     earlier.truncate(EARLIER_MAX - 1);
                     earlier.push_front(current.peer.clone());
                     let server = current.master.address().to_string();
+                    let is_outdated = current.is_outdated();
                     drop(current);
                     self.sessions.send_replace(None);
-                    warn!(server, "the connection to Redis was lost");
+                    if is_outdated {
+                        warn!(server, why = %self.down(), "the connection to Redis was given up");
+                    } else {
+                        warn!(server, "the connection to Redis was lost");
+                    }
                 }
                 let before = earlier.make_contiguous();
                 let next = Arc::new(self.reopen(&route, other, before, &hearing).await);
@@ -222,8 +245,8 @@ impl Link {
             () = beat => None,
             () = silent => None,
             () = session.dead.cancelled() => None,
-            () = route.moved_from(&session.master) => {
-                self.set_down("another server has become the master".into());
+            why = route.moved_from(&session.master) => {
+                self.set_down(why.into());
                 session.outdate();
                 None
             }
@@ -284,7 +307,7 @@ impl Link {
             tokio::select! {
                 opened = opened => if let Some(session) = opened { return session },
                 // A server that has vanished is not waited for when another is the master.
-                () = route.moved_from(&master) => {}
+                _ = route.moved_from(&master) => {}
             }
         }
     }

@@ -5,11 +5,7 @@ use std::{future::pending, sync::Arc};
 use ::redis::Client;
 use tokio::sync::watch;
 
-use super::{
-    keys::Slot,
-    master::Master,
-    table::{Address, Table},
-};
+use super::{keys::Slot, master::Master, table::Table, view::Address};
 
 /// A node that has slots, or is about to get some.
 pub(super) struct Member {

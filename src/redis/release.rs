@@ -3,7 +3,6 @@
 use std::{sync::Arc, time::Duration};
 
 use ::redis::Cmd;
-use futures_util::future::join_all;
 use leasehold_lock::{
     Attempt, AttemptId, BackendError, FencingToken, GrantId, LockId, Release, ResourceId,
 };
@@ -13,6 +12,7 @@ use super::{
     core::{Core, unexpected},
     entry,
     library::Verb,
+    link::in_turn,
     reply::Reply,
     times::TIMES,
     waiters::{StraightGrant, Stray},
@@ -25,12 +25,6 @@ impl Core {
         attempt: &Attempt,
         until: Instant,
     ) -> Result<(), BackendError> {
-        // Without a link the call fails by itself.
-        let link = self.router.link(&attempt.resource);
-        let turns = link.iter().map(|link| link.withdrawals.acquire());
-        let _turn = timeout_at(until, join_all(turns)).await.map_err(|_| {
-            BackendError::Unavailable("too many waiters are leaving at the same time".into())
-        })?;
         let arguments = |request: &mut Cmd, _| {
             request
                 .arg(attempt.id.to_string())
@@ -38,7 +32,15 @@ impl Core {
                 .arg(0)
                 .arg(self.caller());
         };
-        self.run_withdrawal(&attempt.resource, arguments, until).await
+        let leaving = self.run_withdrawal(&attempt.resource, arguments, until);
+        // Without a link the call waits for one.
+        let Some(link) = self.router.link(&attempt.resource) else { return leaving.await };
+        let turn = Arc::clone(&link.withdrawals).acquire_owned();
+        let Ok(Ok(turn)) = timeout_at(until, turn).await else {
+            let why = "too many waiters are leaving at the same time";
+            return Err(BackendError::Unavailable(why.into()));
+        };
+        in_turn(turn, leaving).await
     }
 
     /// Passes on a resource that was handed over to an attempt that does not wait here. A

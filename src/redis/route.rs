@@ -43,11 +43,14 @@ impl Route {
         }
     }
 
-    /// Returns once another server than this is known to be the master.
-    pub(super) async fn moved_from(&self, master: &Master) {
+    /// Returns once another server than this is to be used, and why.
+    pub(super) async fn moved_from(&self, master: &Master) -> &'static str {
         let sentinels = match self {
             Self::Fixed(_) => return pending().await,
-            Self::Member(member) => return member.needed(false).await,
+            Self::Member(member) => {
+                member.needed(false).await;
+                return "the node has no slot any more";
+            }
             Self::Sentinels(sentinels) => sentinels,
         };
         let mut seen = master.notices;
@@ -55,7 +58,9 @@ impl Route {
         loop {
             sentinels.noticed(seen).await;
             match sentinels.master().await {
-                Ok(now) if !now.is_same_as(master) => return,
+                Ok(now) if !now.is_same_as(master) => {
+                    return "another server has become the master";
+                }
                 Ok(now) => {
                     seen = now.notices;
                     backoff = Backoff::new(ASK_AGAIN_MIN, ASK_AGAIN_MAX);

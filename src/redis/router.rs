@@ -15,7 +15,7 @@ use super::{
     exchange::{Exchange, exchange},
     keys::{Keys, Slot},
     library::{Unheard, Verb},
-    link::{Link, Sessions},
+    link::{Link, Post, Sessions},
     reply::Reply,
     route::Route,
     session::Session,
@@ -58,9 +58,6 @@ pub(super) struct Answer {
     pub(super) post: Post,
 }
 
-/// The connection over which notices about a resource are received; `None` while there is none.
-pub(super) type Post = Option<u64>;
-
 impl Router {
     pub(super) fn new(servers: Servers) -> Self {
         Self { servers, shared: Mutex::default(), unreadable_logged: Mutex::default() }
@@ -88,7 +85,11 @@ impl Router {
     ) -> Result<Answer, BackendError> {
         let all = Keys::All(std::slice::from_ref(resource));
         let is_expected = self.shared.lock().contains(resource);
-        let keys = if is_expected { all } else { Keys::Exclusive(resource) };
+        let keys = match verb {
+            _ if is_expected => all,
+            Verb::Renew => Keys::Grant(resource),
+            _ => Keys::Exclusive(resource),
+        };
         let answer = self.call(verb, keys, &arguments, false, until).await?;
         if !Reply::asks_for_readers(&answer.value) {
             return Ok(answer);
@@ -127,7 +128,7 @@ impl Router {
         &self,
         mut way: Way,
         mut verb: Verb,
-        mut keys: Keys<'_>,
+        keys: Keys<'_>,
         arguments: impl Fn(&mut Cmd, bool),
         mut lost: bool,
         until: Instant,
@@ -171,12 +172,6 @@ impl Router {
                     }
                     lost |= may_be_partial(&error);
                     let next = way.refused(&session, &error);
-                    if error.code() == Some("TRYAGAIN")
-                        && let Some((narrow, few)) = narrowed(verb, keys)
-                    {
-                        (verb, keys) = (narrow, few);
-                        continue;
-                    }
                     if way.is_open() && verb == Verb::Inspect {
                         return Err(BackendError::Unsupported(OPEN.into()));
                     }
@@ -279,17 +274,6 @@ impl Router {
             }
         }
     }
-}
-
-/// The form of a renewal that needs the fewest keys.
-fn narrowed(verb: Verb, keys: Keys<'_>) -> Option<(Verb, Keys<'_>)> {
-    let keys = match (verb, keys) {
-        (Verb::Renew, Keys::Exclusive(resource) | Keys::All([resource])) => {
-            Keys::Narrow(resource)
-        }
-        _ => return None,
-    };
-    Some((Verb::RenewNarrow, keys))
 }
 
 /// Returns when this connection is no longer in use.

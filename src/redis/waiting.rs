@@ -18,8 +18,8 @@ use super::{
     core::{Core, FIRST_LOOK, out_of_memory},
     entry,
     library::Verb,
+    link::{Post, in_turn},
     reply::Reply,
-    router::Post,
     waiters::{StraightGrant, Summons, WaiterHandle},
 };
 
@@ -86,8 +86,7 @@ impl Core {
         waiter: &WaiterHandle,
     ) -> Result<Entered, BackendError> {
         let turn = self.turn(&attempt.resource).await?;
-        let entered = self.enter(attempt, waiter, false).await?;
-        drop(turn);
+        let entered = in_turn(turn, self.enter(attempt, waiter, false)).await?;
         if matches!(entered, Entered::Full) && self.drop_dead(&attempt.resource).await {
             return self.enter(attempt, waiter, false).await;
         }
@@ -103,8 +102,7 @@ impl Core {
         let give_up = Instant::now() + self.outage_max();
         loop {
             let turn = self.turn(&attempt.resource).await?;
-            let entered = self.enter(attempt, waiter, true).await;
-            drop(turn);
+            let entered = in_turn(turn, self.enter(attempt, waiter, true)).await;
             // A full queue and a server without memory count as outages.
             let refused =
                 matches!(entered, Ok(Entered::Full) | Err(BackendError::Unavailable(_)));

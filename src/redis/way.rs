@@ -10,10 +10,9 @@ use super::{
     cluster::{Cluster, Node},
     errors::{describe, is_not_master, is_temporary, may_be_partial},
     keys::Slot,
-    link::Link,
-    router::Post,
+    link::{Link, Post},
     session::Session,
-    table::Address,
+    view::Address,
 };
 
 /// How long a redirection is followed to a node that cannot be reached.

@@ -1,6 +1,6 @@
 //! A Redis Cluster of servers on loopback ports.
 
-use redis::{Connection, FromRedisValue};
+use redis::{Connection, FromRedisValue, ToRedisArgs};
 
 use crate::{
     ports::free_port,
@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// How many slots a Cluster has.
-pub const SLOTS: u16 = 1 << 14;
+const SLOTS: u16 = 1 << 14;
 /// How many keys are moved at a time.
 const KEYS_MOVED: usize = 100;
 
@@ -83,24 +83,20 @@ impl RedisCluster {
 
     /// Moves the keys of a slot.
     pub fn move_keys(&self, slot: u16, from: usize, to: usize) {
-        while self.move_some_keys(slot, from, to, KEYS_MOVED) > 0 {}
-    }
-
-    /// Moves at most so many keys of a slot, and returns how many it moved.
-    pub fn move_some_keys(&self, slot: u16, from: usize, to: usize, most: usize) -> usize {
         let mut source = self.nodes[from].connect();
-        let (slot, most) = (slot.to_string(), most.to_string());
-        let keys: Vec<Vec<u8>> = ask(&mut source, &["CLUSTER", "GETKEYSINSLOT", &slot, &most]);
-        if !keys.is_empty() {
-            let mut migrate = redis::cmd("MIGRATE");
-            migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(5000);
-            let _: String = migrate.arg("KEYS").arg(&keys).query(&mut source).unwrap();
+        let (slot, most) = (slot.to_string(), KEYS_MOVED.to_string());
+        loop {
+            let keys: Vec<Vec<u8>> =
+                ask(&mut source, &["CLUSTER", "GETKEYSINSLOT", &slot, &most]);
+            if keys.is_empty() {
+                return;
+            }
+            self.move_these_keys(&keys, from, to);
         }
-        keys.len()
     }
 
     /// Moves these keys.
-    pub fn move_these_keys(&self, keys: &[&str], from: usize, to: usize) {
+    pub fn move_these_keys(&self, keys: &[impl ToRedisArgs], from: usize, to: usize) {
         let mut migrate = redis::cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(self.nodes[to].port()).arg("").arg(0).arg(5000);
         let mut source = self.nodes[from].connect();
@@ -138,8 +134,12 @@ impl RedisCluster {
     /// Adds a node that was removed, and returns when all know each other again.
     pub fn meet(&self, node: usize) {
         for other in (0..self.masters).filter(|other| *other != node) {
-            self.introduce(&mut self.nodes[node].connect(), &self.nodes[other]);
+            introduce(&mut self.nodes[node].connect(), &self.nodes[other]);
         }
+        self.know_each_other();
+    }
+
+    fn know_each_other(&self) {
         let all = format!("cluster_known_nodes:{}", self.nodes.len());
         for server in &self.nodes {
             let mut connection = server.connect();
@@ -148,11 +148,6 @@ impl RedisCluster {
                 info.contains("cluster_state:ok") && info.contains(&all)
             });
         }
-    }
-
-    fn introduce(&self, connection: &mut Connection, other: &RedisServer) {
-        let (port, bus) = (other.port().to_string(), bus_port(other));
-        let () = ask(connection, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
     }
 
     fn join(&self, replicas: usize) {
@@ -166,19 +161,13 @@ impl RedisCluster {
                 let () = ask(connection, &["CLUSTER", "ADDSLOTSRANGE", &first, &last]);
             }
         }
-        // Only who knows nobody can be given an epoch.
+        // A node takes an epoch only while it knows no other.
         for connection in &mut connections {
             for other in &self.nodes {
-                self.introduce(connection, other);
+                introduce(connection, other);
             }
         }
-        let all = format!("cluster_known_nodes:{}", self.nodes.len());
-        for connection in &mut connections {
-            wait_until("the nodes know each other", || {
-                let info: String = ask(connection, &["CLUSTER", "INFO"]);
-                info.contains("cluster_state:ok") && info.contains(&all)
-            });
-        }
+        self.know_each_other();
         for replica in 0..self.masters * replicas {
             let master = self.id(replica % self.masters);
             let connection = &mut connections[self.masters + replica];
@@ -194,6 +183,11 @@ impl RedisCluster {
             });
         }
     }
+}
+
+fn introduce(connection: &mut Connection, other: &RedisServer) {
+    let (port, bus) = (other.port().to_string(), bus_port(other));
+    let () = ask(connection, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
 }
 
 fn node(mut setup: RedisSetup) -> RedisServer {

@@ -70,9 +70,7 @@ pub(super) async fn watch(
     tokio::select! {
         biased;
         // What the former master says is not believed.
-        () = route.moved_from(&master) => {
-            BackendError::Unavailable("another server has become the master".into())
-        }
+        why = route.moved_from(&master) => BackendError::Unavailable(why.into()),
         error = poller.run() => error,
         () = dead.cancelled() => BackendError::Unavailable("the connection was lost".into()),
     }

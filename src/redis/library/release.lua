@@ -8,8 +8,11 @@
 --   'shared'           see acquire.lua
 
 -- Starts the TTL of a live grant again. Arguments: the lock ID and the TTL. It answers 'renewed'
--- and the public ID, which a lock that was made without leasehold does not have.
+-- and the public ID, which a lock that was made without leasehold does not have. The keys are all
+-- nine, or the resource and its record: while a slot is moved in a Cluster, one of two nodes has
+-- both of these, but none has a key that does not exist.
 local function renew(keys, args)
+  if #keys == 2 then keys = { [RESOURCE] = keys[1], [RECORD] = keys[2] } end
   local lock_id, ttl_ms = args[1], args[2]
   local holder, value = grants.holder(keys)
   if value == lock_id then
@@ -33,12 +36,6 @@ local function renew(keys, args)
   shared:extend(lock_id, ttl_ms)
   shared:move_end()
   return { 'renewed', grant.id }
-end
-
--- The same while the slot is moved between two nodes of a Cluster: one of them has both keys, but
--- none has all that `renew` declares. The keys are the resource and its record.
-local function renew_narrow(keys, args)
-  return renew({ [RESOURCE] = keys[1], [RECORD] = keys[2] }, args)
 end
 
 -- Identifies what holds a resource, unlike anything that held it before or will later.

@@ -10,9 +10,9 @@
 --   5 ASKED     the question
 --
 -- The caller declares 1 to 5, or all nine: without 6 to 9 a verb that needs them answers `shared`.
--- `target` always has all nine, and `inspect` those of each of its resources. `renew_narrow` has only
--- RESOURCE and RECORD, `peek` the one key that it reads. `scan` has none in a Cluster, otherwise one
--- that never exists.
+-- `renew` has 2 and 3, or all nine. `target` always has all nine, and `inspect` those of each of its
+-- resources. `peek` has the one key that it reads. `scan` has none in a Cluster, otherwise one that
+-- never exists.
 
 local function register(name, verb, flag)
   redis.register_function({ function_name = name .. SUFFIX, callback = verb, flags = { flag } })
@@ -25,7 +25,6 @@ register('enter', enter)
 register('confirm', confirm, 'allow-oom')
 register('find', find, 'allow-oom')
 register('renew', renew, 'allow-oom')
-register('renew_narrow', renew_narrow, 'allow-oom')
 register('release', release, 'allow-oom')
 register('withdraw', withdraw, 'allow-oom')
 register('target', target, 'allow-oom')

@@ -20,19 +20,10 @@ async fn pair() -> (RedisServer, RedisServer) {
     (master, replica)
 }
 
-/// Returns when the replica has all that the master has written.
-fn catch_up(master: &RedisServer) {
-    let mut connection = master.connect();
-    // It waits for this connection's own writes.
-    let () = ask(&mut connection, &["SET", "last", "1"]);
-    let replicas: i64 = ask(&mut connection, &["WAIT", "1", "10000"]);
-    assert_eq!(replicas, 1);
-}
-
 /// The replica becomes the master. The former master is made to follow a
 /// missing server, so that it keeps its data.
 async fn fail_over(master: &RedisServer, replica: &RedisServer) {
-    catch_up(master);
+    scene::catch_up(master, "r", 1);
     let () = ask(&mut replica.connect(), &["REPLICAOF", "NO", "ONE"]);
     let () = ask(&mut master.connect(), &["REPLICAOF", "127.0.0.1", "1"]);
 }
@@ -59,7 +50,7 @@ async fn calls_go_on_at_the_new_master_when_the_old_one_was_killed() {
     let fixed = Proxy::start(old.address()).await;
     let store = try_open(fixed.address(), &[]).await.unwrap();
     let held = take(&store, "held", MINUTE).await;
-    catch_up(&old);
+    scene::catch_up(&old, "r", 1);
     old.kill();
     // For a while the address leads to a server that is a replica still.
     fixed.lead_to(new.address());
@@ -157,14 +148,6 @@ async fn init_refuses_a_replica() {
     let (_master, replica) = pair().await;
     let problem = refused_host(&replica).await;
     assert!(problem.contains("replica") && problem.contains("master"), "{problem}");
-}
-
-/// Trap: redis 46
-#[tokio::test]
-async fn init_refuses_a_node_in_cluster_mode() {
-    let server = RedisServer::start_with(&["--cluster-enabled", "yes"]);
-    let problem = refused_host(&server).await;
-    assert!(problem.contains("cluster"), "{problem}");
 }
 
 /// Runs a script of somebody else for as long as `during` takes.

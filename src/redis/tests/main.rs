@@ -19,6 +19,7 @@ mod port;
 mod queue;
 mod records;
 mod releases;
+mod scene;
 mod sentinel;
 mod shared;
 mod stale;

@@ -8,7 +8,12 @@ use leasehold_lock::{
 use super::*;
 
 pub(super) async fn backend(address: &str) -> Arc<dyn Backend> {
-    let mut properties = Properties::new([("redisHost".to_owned(), address.to_owned())]);
+    backend_with(&[("redisHost", address)]).await
+}
+
+pub(super) async fn backend_with(items: &[(&str, &str)]) -> Arc<dyn Backend> {
+    let items = items.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let mut properties = Properties::new(items);
     let connect = (leasehold_redis::KIND.read)(&mut properties);
     let context = Context::new(Settings::default(), Clock::system());
     connect(context).await.unwrap()

@@ -63,10 +63,11 @@ async fn the_next_has_its_grant_at_whatever_moment_the_unlock_is_dropped() {
     let store = open(&server).await;
     let mut connection = server.connect();
     let mut held = take(&store, "r", MINUTE).await;
-    let mut polls = 0;
+    let (mut polls, mut passed_on) = (0, 0);
     loop {
         let next = wait(&store, "r", MINUTE);
         until("queued", || waiting(&mut connection, "r") == 1).await;
+        let began = Instant::now();
         let ended = dropped_after(polls, store.unlock(unlock(&held, "r"))).await;
         if polls == 0 {
             store.unlock(unlock(&held, "r")).await.unwrap();
@@ -74,7 +75,11 @@ async fn the_next_has_its_grant_at_whatever_moment_the_unlock_is_dropped() {
         let answered = Instant::now();
         held = soon(next).await.unwrap().unwrap();
         if ended.is_some() || polls == 0 {
-            assert!(held.since.elapsed() > answered.elapsed(), "it was called and confirmed");
+            assert!(held.since.elapsed() > answered.elapsed(), "the waiter had to confirm it");
+        }
+        // Later than that, a look may have found it.
+        if ended.is_none() && polls > 0 && began.elapsed() < SECOND {
+            passed_on += 1;
         }
         if ended.is_some() {
             break;
@@ -82,6 +87,7 @@ async fn the_next_has_its_grant_at_whatever_moment_the_unlock_is_dropped() {
         polls += 1;
     }
     assert!(polls > 1, "it never waited");
+    assert!(passed_on > 0, "only looks found the grants of unlocks that were dropped");
 }
 
 /// Trap: redis 10

@@ -2,78 +2,48 @@
 
 use leasehold_testkit::proxy::Conduct;
 
-use super::*;
+use super::{super::scene::Scene, *};
 
-/// What every failover must leave as it was: a held lock, and those who wait for it.
-struct Scene {
-    store: Store,
-    held: Granted,
-    waiters: Vec<tokio::task::JoinHandle<Result<Granted, LockError>>>,
+async fn begin(deployment: &Deployment) -> Scene {
+    let stores = [deployment.open().await, deployment.open().await];
+    Scene::begin(stores, "r", &deployment.servers[0], 2).await
 }
 
-impl Scene {
-    async fn begin(deployment: &Deployment) -> Self {
-        let (store, other) = (deployment.open().await, deployment.open().await);
-        let held = take(&store, "r", MINUTE).await;
-        let mut waiters = Vec::new();
-        let mut connection = deployment.servers[0].connect();
-        for (count, by) in [&store, &other, &store].into_iter().enumerate() {
-            waiters.push(wait(by, "r", MINUTE));
-            until("queued", || waiting(&mut connection, "r") == count + 1).await;
-        }
-        deployment.catch_up();
-        Self { store, held, waiters }
-    }
-
-    /// Checks it at the new master.
-    async fn end(self, new: &RedisServer) {
-        followed(new, 2).await;
-        self.store.renew(renewal(&self.held, "r", MINUTE)).await.unwrap();
-        let refused = self.store.try_lock(request("r", MINUTE)).await;
-        assert!(matches!(refused, Err(LockError::Locked { .. })), "{refused:?}");
-        let mut before = self.held;
-        for waiter in self.waiters {
-            assert!(!waiter.is_finished());
-            self.store.unlock(unlock(&before, "r")).await.unwrap();
-            let granted = soon(waiter).await.unwrap().unwrap();
-            assert!(granted.token > before.token, "{granted:?} after {before:?}");
-            before = granted;
-        }
-        let mut connection = new.connect();
-        let value: String = ask(&mut connection, &["GET", "r"]);
-        assert_eq!(value, before.lock_id.as_str());
-    }
+/// Checks the scene at the new master, once the stores have followed.
+async fn end(scene: Scene, new: &RedisServer) {
+    followed(new, 2).await;
+    scene.end(new).await;
 }
 
 #[tokio::test]
 #[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_failover_by_command_keeps_the_lock_and_serves_its_waiters() {
     let deployment = Deployment::start();
-    let scene = Scene::begin(&deployment).await;
+    let scene = begin(&deployment).await;
     let new = deployment.at(deployment.sentinels.fail_over());
-    scene.end(new).await;
+    end(scene, new).await;
 }
 
 #[tokio::test]
 #[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_failover_after_the_masters_death_keeps_the_lock_and_serves_its_waiters() {
     let mut deployment = Deployment::start();
-    let scene = Scene::begin(&deployment).await;
+    let scene = begin(&deployment).await;
     deployment.first().kill();
-    scene.end(deployment.failed_over().await).await;
+    end(scene, deployment.failed_over().await).await;
 }
 
 #[tokio::test]
 #[ignore = "starts Sentinels and waits for them; make test-all runs it"]
 async fn a_failover_from_a_suspended_master_keeps_the_lock_and_serves_its_waiters() {
     let mut deployment = Deployment::start();
-    let scene = Scene::begin(&deployment).await;
+    let scene = begin(&deployment).await;
     deployment.first().process.suspend().unwrap();
     let new = deployment.failed_over().await;
     followed(new, 2).await;
     // What is in its buffers it carries out as a master.
     deployment.servers[0].process.resume().unwrap();
-    scene.end(new).await;
+    end(scene, new).await;
 }
 
 /// A deployment that reaches its master over a proxy, as stores do then.
@@ -108,12 +78,12 @@ async fn a_failover_from_a_master_that_is_cut_off_keeps_the_lock_and_serves_its_
     for arguments in [&[][..], &["--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"]]
     {
         let (deployment, proxy) = behind_a_proxy(arguments).await;
-        let scene = Scene::begin(&deployment).await;
+        let scene = begin(&deployment).await;
         proxy.set(Conduct::partition());
         let new = deployment.at(failed_over_from(&deployment, &proxy).await);
         followed(new, 2).await;
         proxy.heal();
-        scene.end(new).await;
+        end(scene, new).await;
     }
 }
 

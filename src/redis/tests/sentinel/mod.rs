@@ -49,10 +49,7 @@ impl Deployment {
 
     /// Returns when both replicas have all that the first master has written.
     pub(super) fn catch_up(&self) {
-        let mut connection = self.servers[0].connect();
-        // It waits for this connection's own writes.
-        let () = ask(&mut connection, &["SET", "last", "1"]);
-        assert_eq!(ask::<i64>(&mut connection, &["WAIT", "2", "10000"]), 2);
+        scene::catch_up(&self.servers[0], "r", 2);
     }
 
     /// Returns the new master once a Sentinel names another than the first.
