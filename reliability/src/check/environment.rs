@@ -10,7 +10,7 @@ use crate::{
 /// How long after its return a suspended leader may revoke leases; 3 s were observed.
 const REVOKES_ON_NS: u64 = 5_000_000_000;
 
-/// How many steps, each as slow as a short call, a slow process takes to another master.
+/// How many steps, each as slow as a short call, a slow process needs to leave the former master.
 const STEPS_TO_LEAVE: u64 = 4;
 
 /// The faults and the backend, which the rules need besides the calls.
@@ -42,13 +42,21 @@ impl Environment<'_> {
         if !self.losses.contains(&Write::of(call)?) {
             return None;
         }
+        // A wait is granted long after its call.
+        let waited_ns = call.granted().map_or(0, |granted| granted.waited_ns);
+        let sent_ns = call.invoked_ns().saturating_add(waited_ns);
         let promotions = self.faults.iter().filter(|fault| match fault.voids {
             Voids::AnsweredSince(since_ns) => {
-                call.completed_ns() >= since_ns && call.invoked_ns() <= self.left_by_ns(fault)
+                call.completed_ns() >= since_ns && sent_ns <= self.left_by_ns(fault)
             }
             _ => false,
         });
         promotions.map(|fault| fault.from_ns).min()
+    }
+
+    /// Whether what an answered call wrote may be gone by this moment.
+    pub(crate) fn is_lost_by(&self, call: &Operation, at_ns: u64) -> bool {
+        self.lost_from_ns(call).is_some_and(|lost_ns| lost_ns <= at_ns)
     }
 
     /// By when every process has left the former master after a promotion: later on a slow
@@ -56,10 +64,11 @@ impl Environment<'_> {
     fn left_by_ns(&self, promotion: &Injected) -> u64 {
         let over_ns = promotion.over_ns;
         let slowest_ns = self.pace.slowest_of_all_ns(over_ns, over_ns + LEFT_WITHIN_NS);
-        let mut left_by_ns = over_ns.saturating_add(STEPS_TO_LEAVE * slowest_ns);
+        let later_ns = (STEPS_TO_LEAVE * slowest_ns).min(LEFT_WITHIN_NS);
+        let mut left_by_ns = over_ns.saturating_add(later_ns);
         for fault in self.faults.iter().filter(|fault| fault.delays_notices()) {
-            if fault.from_ns <= left_by_ns && fault.until_ns >= promotion.from_ns {
-                left_by_ns = left_by_ns.max(fault.until_ns.saturating_add(LEFT_WITHIN_NS));
+            if fault.from_ns <= left_by_ns && fault.over_ns >= promotion.from_ns {
+                left_by_ns = left_by_ns.max(fault.over_ns.saturating_add(LEFT_WITHIN_NS));
             }
         }
         left_by_ns
@@ -97,7 +106,9 @@ impl Environment<'_> {
         outages.iter().map(|(begin, end)| end - begin).max().unwrap_or(0)
     }
 
-    fn outages(
+    /// The times of these faults that touch a time. Two that are at most `apart_ns` apart
+    /// are one.
+    pub(crate) fn outages(
         &self,
         from_ns: u64,
         until_ns: u64,

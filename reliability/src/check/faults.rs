@@ -29,7 +29,7 @@ impl Injected {
         self.name.starts_with("etcd-used-follower-")
     }
 
-    /// Whether a process may learn only after it that another server is the master.
+    /// Whether a process may hear of a new master only after it.
     pub(crate) fn delays_notices(&self) -> bool {
         ["network-", "leasehold-suspended", "leasehold-machine-", "front-suspended"]
             .iter()
@@ -61,7 +61,10 @@ impl Injected {
             "redis-suspended",
             "redis-failed-over",
             "redis-client",
-            "sentinel-",
+            "sentinel-master-",
+            "sentinel-failover-",
+            "sentinel-replicas-",
+            "sentinel-promoted",
         ]
         .iter()
         .any(|begin| self.name.starts_with(begin))

@@ -19,7 +19,7 @@ use crate::{
 /// is skipped within 4 s.
 const FREE_NS_MAX: u64 = 5_500_000_000;
 /// How much longer after each fault, besides its duration: it may have killed a process
-/// or lost a queue.
+/// or lost a queue. Faults that overlap are one.
 const AFTER_FAULT_NS: u64 = 4_000_000_000;
 /// How long a resource is reserved for a waiter that does not confirm.
 pub(super) const HANDED_OVER_NS: u64 = 2_000_000_000;
@@ -101,8 +101,8 @@ fn perhaps_before(
         .collect()
 }
 
-/// Until when a wait may have been queued. A promoted replica that did not receive its end
-/// still has its place, behind the readers whose ends it did not receive either.
+/// Until when a wait may have been queued. If the promoted replica missed the wait's end, its
+/// place is still there, perhaps behind readers whose unlocks it missed too.
 fn gone_ns(wait: &Operation, environment: Environment<'_>) -> u64 {
     let ended_ns = match &wait.completion {
         Some((at_ns, _)) => *at_ns,
@@ -125,15 +125,10 @@ fn passed_over(
         _ => return None,
     };
     let too_long = |from_ns: u64, until_ns: u64| {
-        let overlapping = environment
-            .faults
+        let outages = environment.outages(from_ns, until_ns, 0, |_| true);
+        let excused_ns: u64 = outages
             .iter()
-            .filter(|fault| fault.from_ns <= until_ns && fault.until_ns >= from_ns);
-        let excused_ns: u64 = overlapping
-            .map(|fault| {
-                let lasted = fault.until_ns.min(until_ns) - fault.from_ns.max(from_ns);
-                lasted + AFTER_FAULT_NS
-            })
+            .map(|(begin, end)| end.min(&until_ns) - begin.max(&from_ns) + AFTER_FAULT_NS)
             .sum();
         until_ns.saturating_sub(from_ns) > FREE_NS_MAX + excused_ns
     };
@@ -232,16 +227,24 @@ fn perhaps_held(
             let from_ns =
                 term.operation.invoked_ns() + waited_ns.saturating_sub(HANDED_OVER_NS);
             let asked_ns = term.operation.completion.as_ref().map_or(u64::MAX, |(at, _)| *at);
-            let unlocked_ns = grant
+            let expired_ns = expires(asked_ns, term.ttl_ns);
+            let unlocks: Vec<_> = grant
                 .unlocks
                 .iter()
                 .filter(|unlock| unlock.known() == Some(&Outcome::Unlocked))
-                .filter(|unlock| environment.lost_from_ns(unlock).is_none())
-                .map(|unlock| unlock.completed_ns())
-                .filter(|unlocked_ns| *unlocked_ns >= term.counted_from_ns)
-                .min()
-                .unwrap_or(u64::MAX);
-            held.push((from_ns, expires(asked_ns, term.ttl_ns).min(unlocked_ns)));
+                .filter(|unlock| unlock.completed_ns() >= term.counted_from_ns)
+                .map(|unlock| (unlock.completed_ns(), environment.lost_from_ns(unlock)))
+                .collect();
+            let unlocked_ns = unlocks.iter().map(|(unlocked_ns, _)| *unlocked_ns).min();
+            held.push((from_ns, expired_ns.min(unlocked_ns.unwrap_or(u64::MAX))));
+            // Held again from the loss of an unlock to the first one that is kept.
+            let lost_ns = unlocks.iter().filter_map(|(_, lost_ns)| *lost_ns).min();
+            let kept = unlocks.iter().filter(|(_, lost_ns)| lost_ns.is_none());
+            let kept_ns = kept.map(|(unlocked_ns, _)| *unlocked_ns).min();
+            let until_ns = expired_ns.min(kept_ns.unwrap_or(u64::MAX));
+            held.extend(
+                lost_ns.filter(|lost_ns| *lost_ns < until_ns).map(|lost| (lost, until_ns)),
+            );
         }
     }
     for call in history.unknown_acquisitions().filter(|call| call.mode().excludes(mode)) {

@@ -33,8 +33,8 @@ pub(crate) fn shortened_by(operation: &Operation, environment: Environment<'_>) 
 }
 
 /// A time in which a grant was certainly held: from the completion of a call that proves it
-/// to its safe deadline, or to the first call that may have ended it. It may be the one moment in
-/// which a server granted it that a failover had already replaced.
+/// to its safe deadline, or to the first call that may have ended it. For a grant by a server that
+/// a failover had already replaced, it is one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) from_ns: u64,

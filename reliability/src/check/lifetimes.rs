@@ -112,7 +112,7 @@ fn ended_before(
     environment: Environment<'_>,
 ) -> Option<(u64, String)> {
     let invoked_ns = operation.invoked_ns();
-    let is_kept = |ended: &Operation| environment.lost_from_ns(ended).is_none();
+    let is_kept = |ended: &Operation| !environment.is_lost_by(ended, operation.completed_ns());
     let unlocks = grant
         .unlocks
         .iter()

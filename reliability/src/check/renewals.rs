@@ -55,10 +55,10 @@ fn lost_without_excuse(
         .filter(|term| term.operation.completed_ns() <= loss.invoked_ns())
         .max_by_key(|term| term.counted_from_ns)?;
     let (from_ns, ttl_ns) = (last.counted_from_ns, last.ttl_ns);
-    if ttl_ns < TTL_NS_MIN || environment.lost_from_ns(last.operation).is_some() {
+    let until_ns = loss.completed_ns();
+    if ttl_ns < TTL_NS_MIN || environment.is_lost_by(last.operation, until_ns) {
         return None;
     }
-    let until_ns = loss.completed_ns();
     // Through a front it is up to three messages, each of which may be sent again.
     let asked_for_ns = until_ns.saturating_sub(loss.invoked_ns());
     if loss.is_through_front() && asked_for_ns > ttl_ns / u64::from(RENEWED_WITHIN) {

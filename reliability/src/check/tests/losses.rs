@@ -2,7 +2,10 @@
 
 use crate::{
     check::{
-        Rule::{self, NoRevival, OneHolder, OwnUnlock, Served, TokensRise, WholeTtl},
+        Rule::{
+            self, NoRevival, OneHolder, OwnUnlock, RenewedSurvives, Served, TokensRise,
+            WholeTtl,
+        },
         Write,
         story::{
             Story, granted, granted_after, not_held, on, renewed, renews, shared, tries,
@@ -10,7 +13,7 @@ use crate::{
         },
     },
     faults::Voids,
-    history::Outcome,
+    history::{Call, Granted, Outcome},
     world::Backend,
 };
 
@@ -39,6 +42,12 @@ fn violates(rule: Rule) -> (Vec<Rule>, Vec<Option<Write>>) {
     (vec![rule], Vec::new())
 }
 
+/// For much longer than a story.
+fn long(lock_id: &str, token: i64) -> Outcome {
+    let (lock_id, ttl_ns) = (lock_id.to_owned(), 60_000_000_000);
+    Outcome::Granted(Granted { lock_id, token, ttl_ns, ..Granted::default() })
+}
+
 /// Another grant while one that was answered at `answered_ms` is certainly held.
 fn granted_twice(answered_ms: u64, again_ms: u64) -> Story {
     failed_over().call(answered_ms - 1, answered_ms, tries(), granted("a", 1)).call(
@@ -50,7 +59,7 @@ fn granted_twice(answered_ms: u64, again_ms: u64) -> Story {
 }
 
 #[test]
-fn a_grant_that_was_answered_after_the_last_sample_that_the_replica_had_may_be_lost() {
+fn a_grant_answered_after_the_replicas_last_sample_may_be_lost() {
     assert_eq!(found(&granted_twice(KEPT_MS, 1_200)), excused_by(Write::Grant));
     assert_eq!(found(&granted_twice(KEPT_MS - 1, 1_200)), violates(OneHolder));
 }
@@ -58,12 +67,59 @@ fn a_grant_that_was_answered_after_the_last_sample_that_the_replica_had_may_be_l
 #[test]
 fn nothing_is_lost_before_the_promotion() {
     assert_eq!(found(&granted_twice(KEPT_MS, PROMOTED_MS - 10)), violates(OneHolder));
+    let unlocked_twice = failed_over()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(499, 500, unlocks("a"), Outcome::Unlocked)
+        .call(699, 700, unlocks("a"), Outcome::Unlocked);
+    assert_eq!(found(&unlocked_twice), violates(OwnUnlock));
+    let renewed_after_its_successor = failed_over()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(100, 101, unlocks("a"), unknown())
+        .call(499, 500, tries(), granted("b", 2))
+        .call(699, 700, renews("a"), renewed());
+    assert_eq!(found(&renewed_after_its_successor), violates(NoRevival));
+}
+
+#[test]
+fn what_will_be_lost_is_there_until_then() {
+    let lost = Voids::AnsweredSince(KEPT_MS * 1_000_000);
+    let promoted = |at_ms: u64| {
+        let story = on(Backend::RedisSentinel);
+        story.fault_called("sentinel-promoted", at_ms, at_ms + 3_000, lost.clone())
+    };
+    let renewed = |at_ms: u64| {
+        let story = promoted(at_ms)
+            .call(0, 1, tries(), granted("a", 1))
+            .call(599, 600, renews("a"), renewed())
+            .call(890, 1_700, renews("a"), not_held());
+        found(&story)
+    };
+    assert_eq!(renewed(1_690), excused_by(Write::Renewal));
+    assert_eq!(renewed(1_710), violates(RenewedSurvives));
+    let unlocked = |at_ms: u64| {
+        let story = promoted(at_ms)
+            .call(0, 1, tries(), long("a", 1))
+            .call(599, 600, unlocks("a"), Outcome::Unlocked)
+            .call(700, 14_600, waits(14_000), Outcome::WaitDeadline);
+        found(&story)
+    };
+    assert_eq!(unlocked(1_000), excused_by(Write::Unlock));
+    assert_eq!(unlocked(14_700), violates(Served));
 }
 
 #[test]
 fn what_the_former_master_grants_is_lost_until_it_must_be_left() {
     assert_eq!(found(&granted_twice(LEFT_MS, LEFT_MS + 100)), excused_by(Write::Grant));
     assert_eq!(found(&granted_twice(LEFT_MS + 10, LEFT_MS + 100)), violates(OneHolder));
+}
+
+/// The new master granted it: the former one had been left for long when that was asked for.
+#[test]
+fn a_wait_counts_from_its_grant() {
+    let story = failed_over()
+        .call(300, 10_000, waits(30_000), granted_after(9_690, "a", 1))
+        .call(10_099, 10_100, tries(), granted("b", 2));
+    assert_eq!(found(&story), violates(OneHolder));
 }
 
 #[test]
@@ -79,13 +135,47 @@ fn a_process_that_stands_still_or_is_cut_off_leaves_the_former_master_later() {
 }
 
 #[test]
+fn a_process_leaves_the_former_master_though_another_fault_goes_on() {
+    let story = granted_twice(LEFT_MS + 4_000, LEFT_MS + 4_100);
+    let (from_ms, to_ms) = (LEFT_MS - 10, LEFT_MS + 10);
+    let mut story = story.fault_called("leasehold-suspended", from_ms, to_ms, Voids::Nothing);
+    story.faults[1].until_ns = (LEFT_MS + 20_000) * 1_000_000;
+    assert_eq!(found(&story), violates(OneHolder));
+}
+
+#[test]
 fn a_slow_machine_leaves_the_former_master_later() {
-    let slow = |ms: u64| {
-        let story = granted_twice(LEFT_MS + 1_000, LEFT_MS + 1_100);
+    let slow = |later_ms: u64, ms: u64| {
+        let story = granted_twice(LEFT_MS + later_ms, LEFT_MS + later_ms + 100);
         found(&story.call(LEFT_MS + 500, LEFT_MS + 500 + ms, renews("c"), not_held()))
     };
-    assert_eq!(slow(240), violates(OneHolder));
-    assert_eq!(slow(260), excused_by(Write::Grant));
+    assert_eq!(slow(1_000, 240), violates(OneHolder));
+    assert_eq!(slow(1_000, 260), excused_by(Write::Grant));
+    assert_eq!(slow(3_010, 5_000), violates(OneHolder), "faults slow calls down, too");
+}
+
+/// A renewal whose first try shortened the TTL, so that the second found nothing.
+#[test]
+fn only_faults_of_redis_servers_lose_replies() {
+    let during = |name: &str| {
+        let shorter = Call::Renew { lock_id: "a".into(), ttl_ms: 100 };
+        let story = on(Backend::RedisSentinel).call(0, 1, tries(), granted("a", 1)).call(
+            10,
+            500,
+            shorter,
+            not_held(),
+        );
+        story.fault_called(name, 20, 480, Voids::Nothing).rules()
+    };
+    for name in [
+        "sentinel-master-stalls",
+        "sentinel-failover-ordered",
+        "sentinel-replicas-behind",
+        "sentinel-promoted",
+    ] {
+        assert_eq!(during(name), [], "{name}");
+    }
+    assert_eq!(during("sentinel-killed"), [WholeTtl]);
 }
 
 #[test]
@@ -115,28 +205,30 @@ fn a_lost_grant_must_not_come_back() {
     assert!(story.rules().contains(&NoRevival), "{:?}", story.rules());
 }
 
+/// A grant, a call of its holder that is answered at `ms`, and another after the promotion.
+fn called_twice(
+    ms: u64,
+    (call, answer): (Call, Outcome),
+    (again, then): (Call, Outcome),
+) -> Story {
+    failed_over()
+        .call(0, 1, tries(), granted("a", 1))
+        .call(ms - 1, ms, call, answer)
+        .call(1_020, 1_030, again, then)
+}
+
 #[test]
 fn a_grant_may_end_without_a_renewal_that_was_lost() {
-    let renewed_at = |ms: u64| {
-        let story = failed_over()
-            .call(0, 1, tries(), granted("a", 1))
-            .call(ms - 1, ms, renews("a"), renewed())
-            .call(1_100, 1_101, renews("a"), not_held());
-        found(&story)
-    };
+    let renewed_at =
+        |ms| found(&called_twice(ms, (renews("a"), renewed()), (renews("a"), not_held())));
     assert_eq!(renewed_at(KEPT_MS), excused_by(Write::Renewal));
     assert_eq!(renewed_at(KEPT_MS - 1), violates(WholeTtl));
 }
 
 #[test]
 fn a_grant_may_go_on_if_its_unlock_was_lost() {
-    let unlocked_at = |ms: u64| {
-        let story = failed_over()
-            .call(0, 1, tries(), granted("a", 1))
-            .call(ms - 1, ms, unlocks("a"), Outcome::Unlocked)
-            .call(1_020, 1_030, unlocks("a"), Outcome::Unlocked);
-        found(&story)
-    };
+    let unlocked = || (unlocks("a"), Outcome::Unlocked);
+    let unlocked_at = |ms| found(&called_twice(ms, unlocked(), unlocked()));
     assert_eq!(unlocked_at(KEPT_MS), excused_by(Write::Unlock));
     assert_eq!(unlocked_at(KEPT_MS - 1), violates(OwnUnlock));
 }

@@ -169,6 +169,19 @@ fn a_fault_excuses_its_duration_and_its_consequences() {
 }
 
 #[test]
+fn faults_at_the_same_time_excuse_their_consequences_once() {
+    let not_served_for = |wait_ms| {
+        story()
+            .call(10, wait_ms - 40, waits(wait_ms), Outcome::WaitDeadline)
+            .fault(1_000, 2_000, Voids::Nothing)
+            .fault(1_500, 2_000, Voids::Nothing)
+            .rules()
+    };
+    assert!(not_served_for(10_500).is_empty());
+    assert_eq!(not_served_for(10_700), [Served]);
+}
+
+#[test]
 fn a_wait_that_is_overtaken_long_after_a_fault_is_found() {
     let rules = |after_ms: u64| {
         let at = 3_000 + after_ms;
