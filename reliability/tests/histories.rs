@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold_reliability::{
-    register,
+    faults, register,
     run::{Settings, Situation},
     world::Backend,
 };
@@ -64,7 +64,13 @@ async fn keeps_every_promise(backend: Backend) {
     let _alone = alone().await;
     let (settings, seed) = (settings(backend), seed());
     let report = settings.run(seed, false).await.unwrap();
-    println!("{} {report}", backend.name());
+    let count = |counts: &dyn Fn(&str) -> bool| {
+        report.faults.iter().filter(|fault| counts(&fault.name)).count()
+    };
+    let failovers = count(&|name| faults::failovers(backend).any(|failover| failover == name));
+    let promotions = count(&|name| name == faults::PROMOTED);
+    println!("{} {report}, {promotions} promotions", backend.name());
+    assert!(promotions >= failovers, "seed {seed}: only {promotions} of {failovers} were seen");
     let violations = &report.verdict.violations;
     assert!(
         violations.is_empty(),

@@ -16,7 +16,6 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use fronts::names as of_fronts;
-pub(crate) use redis_sentinel::FAILOVERS;
 
 use crate::{
     clock,
@@ -62,7 +61,7 @@ pub enum Voids {
 }
 
 impl Injected {
-    /// A promotion, which was noticed, and which a fault or a slow machine caused.
+    /// A promotion that was seen; a fault or a slow machine caused it.
     pub(crate) fn promotion(promotion: &Promotion) -> Self {
         let left_ns = promotion.by_ns.saturating_add(LEFT_WITHIN_NS);
         Self {
@@ -77,7 +76,7 @@ impl Injected {
 }
 
 /// The name of promotions among the faults.
-const PROMOTED: &str = "sentinel-promoted";
+pub const PROMOTED: &str = "sentinel-promoted";
 /// How long after a promotion a process may still use the former master: 2 s are promised, and
 /// a busy machine is slower.
 pub(crate) const LEFT_WITHIN_NS: u64 = 3_000_000_000;
@@ -111,7 +110,7 @@ pub fn catalogue(backend: Backend) -> Vec<&'static str> {
             processes::WITH_SERVERS,
             // To the Sentinels.
             network::NAMES,
-            redis_sentinel::FAILOVERS,
+            redis_sentinel::WAYS,
             redis_sentinel::OTHERS,
         ],
         Backend::Etcd => &[
@@ -134,6 +133,15 @@ pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
         names.push(etcd_members::RESTORED_BUMPED);
     }
     names
+}
+
+/// The faults of this backend that make a replica a master, which every situation prefers.
+pub fn failovers(backend: Backend) -> impl Iterator<Item = &'static str> {
+    let (ways, behind): (&[_], _) = match backend {
+        Backend::RedisSentinel => (redis_sentinel::WAYS, Some(redis_sentinel::BEHIND)),
+        Backend::Memory | Backend::Redis | Backend::Etcd => (&[], None),
+    };
+    ways.iter().copied().chain(behind)
 }
 
 /// Carries a fault out and ends it again, typically within 0.1 to 3 s. `rng`

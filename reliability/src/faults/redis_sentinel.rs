@@ -8,18 +8,19 @@ use super::{
     Done,
     pick::{duration_ms, last, outage},
 };
-use crate::world::deployment::Deployment;
+use crate::world::deployment::{Deployment, SENTINELS};
 
-/// Faults that make Sentinels promote a replica.
-pub(crate) const FAILOVERS: &[&str] = &[
+/// The ways to make Sentinels promote a replica.
+pub(crate) const WAYS: &[&str] = &[
     "sentinel-failover-ordered",
     "sentinel-master-killed",
     "sentinel-master-suspended",
     "sentinel-master-cut-off",
-    "sentinel-replicas-behind",
 ];
+/// One of these ways, after the replicas have missed something.
+pub(crate) const BEHIND: &str = "sentinel-replicas-behind";
 /// The others.
-pub(super) const OTHERS: &[&str] = &["sentinel-master-stalls", "sentinel-killed"];
+pub(super) const OTHERS: &[&str] = &[BEHIND, "sentinel-master-stalls", "sentinel-killed"];
 
 /// For how long the replicas miss everything that is written.
 const BEHIND_MS: std::ops::RangeInclusive<u64> = 100..=2_500;
@@ -33,7 +34,7 @@ pub(super) async fn inject(
     rng: &mut fastrand::Rng,
 ) -> anyhow::Result<Done> {
     if name == "sentinel-killed" {
-        let (number, during) = (rng.usize(..deployment.sentinel_count()), outage(rng));
+        let (number, during) = (rng.usize(..SENTINELS), outage(rng));
         deployment.kill_sentinel(number);
         last(during).await;
         deployment.restart_sentinel(number)?;
@@ -49,13 +50,13 @@ pub(super) async fn inject(
         return Ok(Done::harmless(format!("server {master}, for {during:?}")));
     }
     let mut detail = format!("from server {master}");
-    let how = if name == "sentinel-replicas-behind" {
+    let how = if name == BEHIND {
         let during = duration_ms(rng, BEHIND_MS);
         for replica in Deployment::others(master) {
             deployment.cut_replica_off(replica).await?;
         }
         last(during).await;
-        let how = FAILOVERS[rng.usize(..FAILOVERS.len() - 1)];
+        let how = WAYS[rng.usize(..WAYS.len())];
         detail += &format!(", whose replicas missed {during:?}, by {how}");
         how
     } else {
@@ -63,7 +64,11 @@ pub(super) async fn inject(
     };
     let goes_on = duration_ms(rng, GOES_ON_MS);
     let new = fail_over(deployment, master, how, goes_on).await?;
-    Ok(Done::harmless(format!("{detail}, to server {new}, beside it for {goes_on:?}")))
+    detail += &format!(", to server {new}");
+    if how != "sentinel-master-killed" {
+        detail += &format!(", which it may go on beside for {goes_on:?}");
+    }
+    Ok(Done::harmless(detail))
 }
 
 /// Returns the new master.
@@ -77,14 +82,14 @@ async fn fail_over(
         "sentinel-failover-ordered" => deployment.order_failover().await?,
         "sentinel-master-killed" => deployment.kill(master),
         "sentinel-master-suspended" => deployment.suspend(master)?,
-        "sentinel-master-cut-off" => deployment.cut_off(master, true),
+        "sentinel-master-cut-off" => deployment.cut_off(master),
         _ => bail!("unknown"),
     }
     let new = deployment.failed_over(master).await?;
     match how {
         "sentinel-master-killed" => deployment.restart(master, new).await?,
         "sentinel-master-suspended" => deployment.resume(master)?,
-        "sentinel-master-cut-off" => deployment.cut_off(master, false),
+        "sentinel-master-cut-off" => deployment.reunite(master),
         _ => {}
     }
     if how != "sentinel-master-killed" {

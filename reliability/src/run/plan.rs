@@ -92,8 +92,8 @@ impl Plan {
             faults.extend(faults::of_fronts(settings.backend));
         }
         faults.retain(|name| !settings.without.iter().any(|without| without == name));
-        let failovers = faults::FAILOVERS.iter();
-        let preferred = situation.prefers().iter().chain(failovers).copied();
+        let failovers = faults::failovers(settings.backend);
+        let preferred = situation.prefers().iter().copied().chain(failovers);
         let preferred = preferred.filter(|name| faults.contains(name)).collect();
         let mut plan = Self {
             seed,

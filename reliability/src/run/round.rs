@@ -21,15 +21,17 @@ use crate::{
     faults::{self, Injected},
     history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
     watch::Watchers,
-    world::{World, leasehold::Leasehold},
+    world::{Backend, World, leasehold::Leasehold},
 };
 
 /// How long a fault, and the healing of a world, may take: otherwise the run
 /// itself is broken.
 const FAULT_MAX: Duration = Duration::from_secs(90);
-/// How long until everything serves again after a fault: elections, new connections and
-/// Sentinels take seconds on a busy machine.
-const SETTLED_WITHIN: Duration = Duration::from_secs(40);
+/// How long until everything serves again after a fault: elections and new connections take
+/// seconds on a busy machine.
+const SETTLED_WITHIN: Duration = Duration::from_secs(20);
+/// The same with Sentinels, which may wait for longer.
+const SETTLED_WITHIN_SENTINELS: Duration = Duration::from_secs(40);
 /// How long the only waiter of a resource may wait for it.
 const LAST_WAIT_MS: u64 = 15_000;
 /// How many resources are waited for at once at the end.
@@ -69,7 +71,7 @@ pub(super) async fn carry_out(
         left.extend(world.left_after_stop().await?);
     }
     let mut log = FaultLog::append(folder)?;
-    for promotion in world.promotions() {
+    for promotion in world.promotions()? {
         log.record(&Injected::promotion(&promotion))?;
     }
     let mut differences = Vec::new();
@@ -127,7 +129,11 @@ async fn settle(
     felt: &mut Vec<Injected>,
     log: &mut FaultLog,
 ) -> anyhow::Result<()> {
-    let settled = timeout(SETTLED_WITHIN, world.settle()).await;
+    let within = match world.backend() {
+        Backend::RedisSentinel => SETTLED_WITHIN_SENTINELS,
+        Backend::Memory | Backend::Redis | Backend::Etcd => SETTLED_WITHIN,
+    };
+    let settled = timeout(within, world.settle()).await;
     let until_ns = now_ns();
     for mut fault in felt.drain(..) {
         fault.until_ns = until_ns;

@@ -24,7 +24,8 @@ use super::{
 
 const SERVERS: usize = 3;
 const REPLICAS: usize = SERVERS - 1;
-const SENTINELS: usize = 3;
+/// How many Sentinels there are.
+pub(crate) const SENTINELS: usize = 3;
 /// Sentinels take a master for down after this time. A busy machine is slow for longer than
 /// the half second of other tests.
 const DOWN_AFTER_MS: u32 = 1_500;
@@ -82,7 +83,7 @@ impl Deployment {
     }
 
     /// The promotions since the last call, which may have lost writes.
-    pub fn promotions(&self) -> Vec<Promotion> {
+    pub fn promotions(&self) -> anyhow::Result<Vec<Promotion>> {
         self.offsets.promotions()
     }
 
@@ -187,10 +188,9 @@ impl Deployment {
 
     /// Starts a killed server as a replica of another.
     pub(crate) async fn restart(&mut self, number: usize, master: usize) -> anyhow::Result<()> {
-        let process = &mut self.servers[number].server.process;
-        // The port may not be free at once.
-        eventually(READY_WITHIN, "Redis starts", async || process.start()).await?;
+        // The port may not be free at once, and the process ends then.
         eventually(READY_WITHIN, "Redis answers", async || {
+            self.servers[number].server.process.start()?;
             self.servers[number].follow(&self.servers[master]).await
         })
         .await
@@ -206,10 +206,14 @@ impl Deployment {
         self.servers[number].server.process.resume()
     }
 
-    /// Cuts a server off from everybody, or ends that.
-    pub(crate) fn cut_off(&self, number: usize, is_cut: bool) {
-        let conduct = if is_cut { Conduct::partition() } else { Conduct::default() };
-        self.servers[number].proxy.set(conduct);
+    /// Cuts a server off from everybody.
+    pub(crate) fn cut_off(&self, number: usize) {
+        self.servers[number].proxy.set(Conduct::partition());
+    }
+
+    /// Ends that.
+    pub(crate) fn reunite(&self, number: usize) {
+        self.servers[number].proxy.heal();
     }
 
     /// Kills a Sentinel.
@@ -222,9 +226,11 @@ impl Deployment {
         self.sentinels.all[number].process.start()
     }
 
-    /// How many Sentinels there are.
-    pub(crate) fn sentinel_count(&self) -> usize {
-        self.sentinels.all.len()
+    /// The IDs of all processes that run.
+    pub fn ids(&self) -> impl Iterator<Item = u32> {
+        let servers = self.servers.iter().filter_map(|server| server.server.process.id());
+        let sentinels = self.sentinels.all.iter().filter_map(|it| it.process.id());
+        servers.chain(sentinels)
     }
 
     /// Ends all faults.
@@ -233,7 +239,7 @@ impl Deployment {
             sentinel.process.start()?;
         }
         for number in 0..SERVERS {
-            self.cut_off(number, false);
+            self.reunite(number);
             // A fault that failed may have left it killed.
             self.servers[number].server.process.start()?;
             self.resume(number)?;

@@ -231,10 +231,10 @@ impl World {
     }
 
     /// The promotions of replicas since the last call, which may have lost writes.
-    pub(crate) fn promotions(&self) -> Vec<Promotion> {
+    pub(crate) fn promotions(&self) -> anyhow::Result<Vec<Promotion>> {
         match &self.store {
             Store::RedisSentinel(deployment) => deployment.promotions(),
-            Store::Memory | Store::Redis(_) | Store::Etcd(_) => Vec::new(),
+            Store::Memory | Store::Redis(_) | Store::Etcd(_) => Ok(Vec::new()),
         }
     }
 

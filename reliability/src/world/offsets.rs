@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::ensure;
 use parking_lot::Mutex;
 use redis::{aio::MultiplexedConnection, cmd};
 use tokio::time::{sleep, timeout};
@@ -19,6 +20,8 @@ use crate::clock::now_ns;
 
 const INTERVAL: Duration = Duration::from_millis(5);
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+/// How many samples of a history are kept: those of the last minutes.
+const SAMPLES_MAX: usize = 1 << 16;
 
 /// Asks servers for their offsets until it is dropped.
 #[derive(Debug)]
@@ -85,8 +88,8 @@ impl Offsets {
         Self { seen, _tasks: tasks }
     }
 
-    /// The promotions since the last call.
-    pub(super) fn promotions(&self) -> Vec<Promotion> {
+    /// The promotions since the last call. Fails if it is not known what one of them lost.
+    pub(super) fn promotions(&self) -> anyhow::Result<Vec<Promotion>> {
         self.seen.lock().promotions()
     }
 }
@@ -113,19 +116,24 @@ impl Seen {
             Some((last_ns, offset)) if *offset == sample.offset => *last_ns = asked_ns,
             _ => asked.push((asked_ns, sample.offset)),
         }
+        if asked.len() > SAMPLES_MAX {
+            asked.drain(..SAMPLES_MAX / 2);
+        }
     }
 
-    fn promotions(&mut self) -> Vec<Promotion> {
+    fn promotions(&mut self) -> anyhow::Result<Vec<Promotion>> {
         let promoted = std::mem::take(&mut self.promoted);
         let with_kept = promoted.into_iter().map(|promoted| {
-            let asked = self.masters.get(&promoted.history).map_or(&[][..], Vec::as_slice);
-            let received = asked.partition_point(|(_, offset)| *offset <= promoted.received);
-            Promotion {
-                server: promoted.server,
-                after_ns: promoted.after_ns,
-                by_ns: promoted.by_ns,
-                kept_ns: received.checked_sub(1).map_or(0, |last| asked[last].0),
-            }
+            let Promoted { server, after_ns, by_ns, history, received } = promoted;
+            let asked = self.masters.get(&history).map_or(&[][..], Vec::as_slice);
+            // Otherwise everything would be excused.
+            ensure!(
+                !asked.is_empty(),
+                "server {server} replaced a master that was never asked"
+            );
+            let received = asked.partition_point(|(_, offset)| *offset <= received);
+            let kept_ns = received.checked_sub(1).map_or(0, |last| asked[last].0);
+            Ok(Promotion { server, after_ns, by_ns, kept_ns })
         });
         with_kept.collect()
     }
@@ -186,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_before_the_last_sample_that_the_promoted_replica_had_is_kept() {
+    fn what_was_answered_before_the_promoted_replicas_last_sample_is_kept() {
         let mut seen = Seen::default();
         for (asked_ns, offset) in [(10, 100), (20, 150), (30, 150), (40, 151)] {
             seen.add(0, asked_ns, asked_ns + 5, master("a", offset));
@@ -195,8 +203,8 @@ mod tests {
         let promoted = Sample { former: "a".into(), missing: 151, ..master("b", 160) };
         seen.add(1, 50, 52, promoted);
         let promotion = Promotion { server: 1, after_ns: 41, by_ns: 52, kept_ns: 30 };
-        assert_eq!(seen.promotions(), [promotion]);
-        assert_eq!(seen.promotions(), [], "each is reported once");
+        assert_eq!(seen.promotions().unwrap(), [promotion]);
+        assert_eq!(seen.promotions().unwrap(), [], "each is reported once");
     }
 
     #[test]
@@ -204,7 +212,7 @@ mod tests {
         let mut seen = Seen::default();
         seen.add(0, 10, 11, master("a", 100));
         seen.add(0, 20, 21, master("restarted", 0));
-        assert_eq!(seen.promotions(), []);
+        assert_eq!(seen.promotions().unwrap(), []);
     }
 
     #[test]
@@ -212,7 +220,15 @@ mod tests {
         let mut seen = Seen::default();
         seen.add(0, 10, 11, master("a", 100));
         seen.add(1, 20, 21, Sample { former: "a".into(), missing: 51, ..master("b", 60) });
-        assert_eq!(seen.promotions()[0].kept_ns, 0);
+        assert_eq!(seen.promotions().unwrap()[0].kept_ns, 0);
+    }
+
+    #[test]
+    fn what_a_promotion_lost_is_unknown_if_the_former_master_was_never_asked() {
+        let mut seen = Seen::default();
+        seen.add(0, 10, 11, master("b", 100));
+        seen.add(1, 20, 21, Sample { former: "a".into(), missing: 51, ..master("b", 60) });
+        assert!(seen.promotions().is_err());
     }
 
     #[test]

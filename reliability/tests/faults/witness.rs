@@ -98,14 +98,17 @@ impl Witness {
             name if name.starts_with("network-") => return Ok(true),
             _ => {}
         }
+        let happened = self.meanwhile.as_ref().is_none_or(|it| it.is_finished());
         if let Store::RedisSentinel(deployment) = &world.store {
-            if ["sentinel-master-stalls", "sentinel-killed"].contains(&&*injected.name) {
-                return Ok(true);
-            }
-            return Ok(Some(deployment.whole().await?) != self.master);
+            let is_so = match injected.name.as_str() {
+                "sentinel-master-stalls" => true,
+                "sentinel-killed" => restarted == 1,
+                _ => Some(deployment.whole().await?) != self.master,
+            };
+            return Ok(happened && is_so);
         }
-        if let Some(meanwhile) = self.meanwhile {
-            return Ok(meanwhile.is_finished());
+        if self.meanwhile.is_some() {
+            return Ok(happened);
         }
         if injected.name.contains("-holder-") || injected.name == "etcd-lease-revoked" {
             let keeps = injected.name == "redis-holder-without-expiry";
@@ -130,8 +133,7 @@ fn processes(world: &mut World) -> Vec<u32> {
     match &mut world.store {
         Store::Memory => {}
         Store::Redis(redis) => ids.extend(redis.id()),
-        // The master tells whether there was a failover.
-        Store::RedisSentinel(_) => {}
+        Store::RedisSentinel(deployment) => ids.extend(deployment.ids()),
         Store::Etcd(etcd) => ids.extend(etcd.members().iter().filter_map(Member::id)),
     }
     ids
@@ -143,7 +145,7 @@ async fn meanwhile(
     fault: &str,
     processes: &[u32],
 ) -> anyhow::Result<Option<JoinHandle<()>>> {
-    if fault.ends_with("-suspended") && !fault.starts_with("sentinel-") {
+    if fault.ends_with("-suspended") || fault.ends_with("-stalls") {
         let processes = processes.to_vec();
         let at_once = if fault == "etcd-all-suspended" { 3 } else { 1 };
         return Ok(Some(tokio::spawn(async move {
