@@ -22,6 +22,7 @@ var kinds = map[string]func(t *testing.T, name string) component{
 
 // Every store answers alpha1 alike, over both protocols.
 func TestAlpha1(t *testing.T) {
+	t.Parallel()
 	for kind, newComponent := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			folder := sockets(t)

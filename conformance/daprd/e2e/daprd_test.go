@@ -85,6 +85,7 @@ func (d *sidecar) lives() int {
 
 // The build said "edge", and each log line ver=unknown.
 func TestDaprdTellsItsVersion(t *testing.T) {
+	t.Parallel()
 	daprd := daprdBinary(t, false)
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/dapr/dapr").Output()
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 // daprd waits for sockets only at its start: a component that is late needs a
 // reload, and component YAML of its type before that stops daprd.
 func TestLeaseholdStartsLate(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	yaml := t.TempDir()
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: yaml})
@@ -30,6 +31,7 @@ func TestLeaseholdStartsLate(t *testing.T) {
 // A socket that a crash left behind hangs daprd's discovery. leasehold puts a
 // live one in its place.
 func TestStaleSocketIsReplaced(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"}).kill()
 	if _, err := os.Stat(socketOf(folder, "memory")); err != nil {
@@ -44,6 +46,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 // any component's stale socket keeps daprd from starting, and nothing else
 // does here: with a live server in its place daprd starts.
 func TestStaleSocketHangsDaprd(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"})
 	listener, err := net.Listen("unix", socketOf(folder, "stale"))
@@ -69,6 +72,7 @@ func TestStaleSocketHangsDaprd(t *testing.T) {
 // A type that no socket serves stops daprd, with a message that names it: at
 // its start, and when hot reload brings it.
 func TestUnknownTypeStopsDaprd(t *testing.T) {
+	t.Parallel()
 	const message = "couldn't find lock store lock.nowhere/v1"
 	nowhere := func() component { return userComponent(t, "memory", "nowhere", nil).ofType("lock.nowhere") }
 	t.Run("at its start", func(t *testing.T) {

@@ -79,6 +79,7 @@ func (f *front) waitForLocks() {
 // The SDKs' programs: locks by leasehold, over a Redis whose password daprd's
 // secret store told it; state, secrets, pub/sub, metadata and health by daprd.
 func TestSDKsThroughTheSidecarInFrontOfDaprd(t *testing.T) {
+	t.Parallel()
 	runSDKs(t, nil, "--setup-only")
 	f := startFront(t)
 	f.waitForLocks()
@@ -99,6 +100,7 @@ func TestSDKsThroughTheSidecarInFrontOfDaprd(t *testing.T) {
 // What an SDK waits for at its start is the whole of Dapr's API, so the health
 // it sees is daprd's. leasehold's locks do not depend on it.
 func TestHealthThroughTheSidecarIsDaprds(t *testing.T) {
+	t.Parallel()
 	f := startFront(t)
 	f.waitForLocks()
 	paths := []string{"/v1.0/healthz", "/v1.0/healthz/outbound"}
@@ -127,6 +129,7 @@ func TestHealthThroughTheSidecarIsDaprds(t *testing.T) {
 
 // One state, whichever protocol or server is asked.
 func TestSidecarInFrontOfDaprdPassesTheRestOn(t *testing.T) {
+	t.Parallel()
 	f := startFront(t)
 	_, err := f.client.SaveState(t.Context(), &runtime.SaveStateRequest{
 		StoreName: "state-memory", States: []*common.StateItem{{Key: "k", Value: []byte(`"v"`)}},

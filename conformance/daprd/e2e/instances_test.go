@@ -4,6 +4,7 @@ import "testing"
 
 // The key prefix is daprd's: the backend's keys show it.
 func TestKeyPrefixes(t *testing.T) {
+	t.Parallel()
 	address, _ := startRedis(t)
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"redis"})
@@ -36,6 +37,7 @@ func TestKeyPrefixes(t *testing.T) {
 // Instances of one type share a socket, not their locks, unless they share the
 // backend and the prefix.
 func TestTwoInstancesOfOneType(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"})
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t,
@@ -51,6 +53,7 @@ func TestTwoInstancesOfOneType(t *testing.T) {
 
 // Two apps whose stores share a backend meet there under keyPrefix name.
 func TestTwoSidecarsShareABackend(t *testing.T) {
+	t.Parallel()
 	address, _ := startRedis(t)
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"redis"})
@@ -65,6 +68,7 @@ func TestTwoSidecarsShareABackend(t *testing.T) {
 }
 
 func TestScopes(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"})
 	d := startDaprd(t, daprdOptions{appID: "mine", sockets: folder, resources: resources(t,

@@ -8,6 +8,7 @@ import (
 // During a migration Dapr's built-in lock.redis and leasehold's lock the same
 // resources in the same Redis, and must exclude each other both ways.
 func TestMigrationFromTheBuiltInRedisStore(t *testing.T) {
+	t.Parallel()
 	address, _ := startRedis(t)
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"redis=leasehold-redis"})
@@ -53,6 +54,7 @@ func TestMigrationFromTheBuiltInRedisStore(t *testing.T) {
 
 // A socket called redis.sock takes the place of the built-in store.
 func TestRedisSocketReplacesTheBuiltIn(t *testing.T) {
+	t.Parallel()
 	address, _ := startRedis(t)
 	folder := sockets(t)
 	leasehold := startLeasehold(t, folder, []string{"redis"})

@@ -9,6 +9,7 @@ import (
 // A backend that is gone is an error in time, not a hang (which would end at
 // the test's own deadline, with another code), and no refusal.
 func TestBackendIsDown(t *testing.T) {
+	t.Parallel()
 	address, redis := startRedis(t)
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"redis"})
@@ -26,6 +27,7 @@ func TestBackendIsDown(t *testing.T) {
 
 // etcd is killed and comes back with its data: what was locked is locked.
 func TestEtcdRestarts(t *testing.T) {
+	t.Parallel()
 	etcd := startEtcd(t)
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"etcd"})
@@ -49,6 +51,7 @@ func TestEtcdRestarts(t *testing.T) {
 
 // A stopped leasehold hangs no app: daprd sets no deadline, the connector does.
 func TestLeaseholdIsSuspendedDuringATry(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	leasehold := startLeasehold(t, folder, []string{"memory"})
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
@@ -71,6 +74,7 @@ func TestLeaseholdIsSuspendedDuringATry(t *testing.T) {
 // An unlock whose answer did not come may have happened or not: repeated, it
 // is answered, and the resource is free.
 func TestLeaseholdIsSuspendedDuringAnUnlock(t *testing.T) {
+	t.Parallel()
 	for kind, newComponent := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			folder := sockets(t)

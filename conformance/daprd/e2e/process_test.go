@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -157,13 +158,19 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	}
 }
 
+// portsTried counts from a random start, so that no port is found twice: while
+// a server restarts, nobody listens on its port.
+var portsTried atomic.Uint32
+
+func init() { portsTried.Store(rand.Uint32N(22_000)) }
+
 // freePort finds a port that nobody listens on, from below the range that the
 // system hands out by itself: else a connection could take it before the
 // server listens there.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 1_000 {
-		port := 10_000 + rand.IntN(22_000)
+		port := 10_000 + int(portsTried.Add(1)%22_000)
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			_ = listener.Close()

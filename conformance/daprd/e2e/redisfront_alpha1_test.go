@@ -4,6 +4,7 @@ import "testing"
 
 // Stock daprd answers alpha1 on a front as it does on Redis, over both protocols.
 func TestAlpha1OnStockDaprd(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -27,6 +28,7 @@ func TestAlpha1OnStockDaprd(t *testing.T) {
 // store's key has daprd's name and the owner as value, as the built-in store would
 // have set it.
 func TestKeyPrefixesOfStockDaprd(t *testing.T) {
+	t.Parallel()
 	backend, _ := startRedis(t)
 	front := startRedisFront(t, userComponent(t, "redis", "store", map[string]string{"redisHost": backend}))
 	keys := map[string]string{ // keyPrefix → the key of resource r
@@ -59,6 +61,7 @@ func TestKeyPrefixesOfStockDaprd(t *testing.T) {
 
 // Two apps share a lock under keyPrefix name, each with a daprd of its own.
 func TestTwoStockDaprdsShareALock(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +81,7 @@ func TestTwoStockDaprdsShareALock(t *testing.T) {
 
 // The SDKs' programs pass unchanged through stock daprd on every store.
 func TestSDKsThroughStockDaprd(t *testing.T) {
+	t.Parallel()
 	runSDKs(t, nil, "--setup-only")
 	token := []string{"DAPR_API_TOKEN=right"}
 	gone, doomed := startRedis(t)

@@ -11,6 +11,7 @@ import (
 // The built-in store passes Dapr's own conformance test for lock stores on a front,
 // with the metadata that Dapr runs it with.
 func TestDaprsConformanceTestForLockStores(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,6 +8,7 @@ import (
 // A store that is gone is an error in time, which tells leasehold's reason, and no
 // refusal. daprd and the front go on.
 func TestStoreBehindTheRedisFrontIsDown(t *testing.T) {
+	t.Parallel()
 	for kind, newStore := range restartables {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -28,6 +29,7 @@ func TestStoreBehindTheRedisFrontIsDown(t *testing.T) {
 
 // daprd starts while the store is gone, since the front answers for itself.
 func TestStockDaprdStartsWhileTheStoreIsDown(t *testing.T) {
+	t.Parallel()
 	server := restartables["redis"](t)
 	front := startRedisFront(t, quickToFail(server.store))
 	server.kill()
@@ -44,6 +46,7 @@ func TestStockDaprdStartsWhileTheStoreIsDown(t *testing.T) {
 // A store that hangs hangs no app, and what was told to have failed is not held once the
 // store goes on.
 func TestStoreBehindTheRedisFrontHangs(t *testing.T) {
+	t.Parallel()
 	for kind, newStore := range restartables {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -67,6 +70,7 @@ func TestStoreBehindTheRedisFrontHangs(t *testing.T) {
 // A front that hangs hangs no app either, and carries out nothing later of what was
 // told to have failed.
 func TestRedisFrontHangs(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
 	d := startStockDaprd(t, "app", builtInRedis("locks", front.address, nil))
 	expectTry(t, d.grpc, "locks", "held", "a", 120, true)
@@ -84,6 +88,7 @@ func TestRedisFrontHangs(t *testing.T) {
 // Where the front is away at daprd's start, daprd ends, or does without the store if
 // the component says so.
 func TestStockDaprdStartsWithoutTheFront(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
 	front.kill()
 	locks := builtInRedis("locks", front.address, nil)

@@ -22,6 +22,7 @@ const (
 // Two stock daprds, one lock and many callers, while replies are lost on the way to one
 // of the daprds: no two callers hold it at a time, and it becomes free.
 func TestNoTwoHoldThroughStockDaprdsWhileRepliesAreLost(t *testing.T) {
+	t.Parallel()
 	for kind, newComponent := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

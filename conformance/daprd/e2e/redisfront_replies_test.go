@@ -17,6 +17,7 @@ func howRepliesAreLost(verb string) map[string]loss {
 // The reply to a TryLock is lost. lock.redis sends the command again by itself and is
 // refused by its own lock, which is held until its expiry.
 func TestStockDaprdIsRefusedByItsOwnGrantAfterLostReplies(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		for how, losses := range howRepliesAreLost("set") {
 			t.Run(name+" "+how, func(t *testing.T) {
@@ -36,6 +37,7 @@ func TestStockDaprdIsRefusedByItsOwnGrantAfterLostReplies(t *testing.T) {
 
 // A refusal whose reply is lost stays a refusal.
 func TestStockDaprdIsRefusedAgainAfterALostReply(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,6 +56,7 @@ func TestStockDaprdIsRefusedAgainAfterALostReply(t *testing.T) {
 
 // The reply to an unlock is lost: repeated, it answers that there is no such lock.
 func TestStockDaprdFindsNothingAfterALostReplyToItsUnlock(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		for how, losses := range howRepliesAreLost("eval") {
 			t.Run(name+" "+how, func(t *testing.T) {

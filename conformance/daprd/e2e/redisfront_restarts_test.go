@@ -4,6 +4,7 @@ import "testing"
 
 // The front is killed and comes back: what was locked belongs to its owners all along.
 func TestRedisFrontRestarts(t *testing.T) {
+	t.Parallel()
 	for kind := range restartables {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -30,6 +31,7 @@ func TestRedisFrontRestarts(t *testing.T) {
 
 // Locks in memory end with the front, and the store is usable again.
 func TestRedisFrontRestartsWithMemory(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
 	d := startStockDaprd(t, "app", builtInRedis("locks", front.address, nil))
 	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
@@ -44,6 +46,7 @@ func TestRedisFrontRestartsWithMemory(t *testing.T) {
 // An operator stops the front: it ends by itself, though daprd keeps its connections,
 // and daprd goes on without it.
 func TestRedisFrontStops(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
 	d := startStockDaprd(t, "app", builtInRedis("locks", front.address, nil))
 	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
@@ -58,6 +61,7 @@ func TestRedisFrontStops(t *testing.T) {
 
 // The locks are the owners', not daprd's.
 func TestStockDaprdRestartsWhileLocksAreHeld(t *testing.T) {
+	t.Parallel()
 	for name, startServer := range redisServers() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,6 +80,7 @@ func TestStockDaprdRestartsWhileLocksAreHeld(t *testing.T) {
 // The store's server is killed and comes back with its data: daprd and the front stay
 // up meanwhile, and what was locked is locked.
 func TestStoreBehindTheRedisFrontRestarts(t *testing.T) {
+	t.Parallel()
 	for kind, newStore := range restartables {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

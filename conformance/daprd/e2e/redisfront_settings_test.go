@@ -11,6 +11,7 @@ const frontPassword = "of-the-front"
 // A front has one database. Another is refused while daprd starts, not at the first
 // lock, and the message names it.
 func TestStockDaprdIsToldThatTheFrontHasOneDatabase(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
 	launchDaprd(t, stockOptions(t, "app", builtInRedis("locks", front.address, map[string]string{"redisDB": "1"}))).
 		exitsWith("DB index is out of range: a front has only 0")
@@ -30,6 +31,7 @@ func passwordFile(t *testing.T) string {
 
 // The password of redisPassword, here from a secret store of daprd's.
 func TestStockDaprdTellsTheFrontsPassword(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil), "--password-file", passwordFile(t))
 	for _, username := range []string{"", "default"} {
 		locks := builtInRedis("locks", front.address, nil)
@@ -52,6 +54,7 @@ func TestStockDaprdTellsTheFrontsPassword(t *testing.T) {
 // Without it, and with a wrong one, daprd ends at its start, in the words that Redis
 // has for either.
 func TestStockDaprdEndsWithoutTheFrontsPassword(t *testing.T) {
+	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil), "--password-file", passwordFile(t))
 	for name, c := range map[string]struct{ password, told string }{
 		"none":  {"", "NOAUTH"},
@@ -68,6 +71,7 @@ func TestStockDaprdEndsWithoutTheFrontsPassword(t *testing.T) {
 // TLS, with the name that daprd connects to in the certificate, and the authority where
 // Go looks for it: lock.redis has no key for one.
 func TestStockDaprdReachesTheFrontOverTLS(t *testing.T) {
+	t.Parallel()
 	certificates := newCertificates(t)
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil),
 		"--tls-cert", certificates.serverCert, "--tls-key", certificates.serverKey)
@@ -81,6 +85,7 @@ func TestStockDaprdReachesTheFrontOverTLS(t *testing.T) {
 // A certificate that no known authority has signed is refused by daprd, and so is a
 // front with TLS by a component without.
 func TestStockDaprdEndsWhereTheFrontsTLSDoesNotFit(t *testing.T) {
+	t.Parallel()
 	certificates := newCertificates(t)
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil),
 		"--tls-cert", certificates.serverCert, "--tls-key", certificates.serverKey)
@@ -99,6 +104,7 @@ func TestStockDaprdEndsWhereTheFrontsTLSDoesNotFit(t *testing.T) {
 // With --tls-client-ca the front demands a certificate, which clientCert and clientKey
 // hold as PEM text.
 func TestStockDaprdShowsTheFrontItsCertificate(t *testing.T) {
+	t.Parallel()
 	certificates := newCertificates(t)
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil),
 		"--tls-cert", certificates.serverCert, "--tls-key", certificates.serverKey,
@@ -121,6 +127,7 @@ func TestStockDaprdShowsTheFrontItsCertificate(t *testing.T) {
 // lock.redis takes a path for a Unix socket, but adds a port to what has none: so the
 // socket's name must end like one.
 func TestStockDaprdReachesTheFrontOverAUnixSocket(t *testing.T) {
+	t.Parallel()
 	socket := filepath.Join(sockets(t), "front:6390")
 	startRedisFront(t, userComponent(t, "memory", "store", nil), "--unix-socket", socket)
 	d := startStockDaprd(t, "app", builtInRedis("locks", socket, nil))

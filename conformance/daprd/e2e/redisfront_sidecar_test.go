@@ -14,6 +14,7 @@ import (
 // A lock taken through stock daprd is held for an app at leasehold's sidecar on the
 // same store, and the other way round.
 func TestStockDaprdAndTheSidecarExcludeEachOther(t *testing.T) {
+	t.Parallel()
 	forStockAndSidecar(t, func(t *testing.T, stock, sidecar *sidecar) {
 		for name, pair := range map[string][2]api{
 			"stock daprd first": {stock.grpc, sidecar.http},
@@ -37,6 +38,7 @@ func TestStockDaprdAndTheSidecarExcludeEachOther(t *testing.T) {
 
 // An app that waits at the sidecar is next when stock daprd unlocks.
 func TestAWaiterAtTheSidecarIsGrantedWhatStockDaprdUnlocks(t *testing.T) {
+	t.Parallel()
 	forStockAndSidecar(t, func(t *testing.T, stock, sidecar *sidecar) {
 		expectTry(t, stock.grpc, "locks", "r", "a", 60, true)
 		granted := make(chan error, 1)

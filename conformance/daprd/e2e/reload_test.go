@@ -15,6 +15,7 @@ const reloaded = 15 * time.Second
 
 // A YAML file that appears while daprd runs is loaded.
 func TestHotReloadLoadsWhatAppears(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"})
 	yaml := resources(t, userComponent(t, "memory", "first", nil))
@@ -33,6 +34,7 @@ func TestHotReloadLoadsWhatAppears(t *testing.T) {
 // The store of a YAML file that goes is gone: the connector is closed, its
 // connection dropped. The other store, and what is locked, stay.
 func TestHotReloadClosesWhatGoes(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"})
 	yaml := resources(t, userComponent(t, "memory", "stays", nil))
@@ -71,6 +73,7 @@ func TestHotReloadClosesWhatGoes(t *testing.T) {
 
 // New settings in a YAML file are used: here another Redis and another prefix.
 func TestHotReloadUsesChangedSettings(t *testing.T) {
+	t.Parallel()
 	before, _ := startRedis(t)
 	after, _ := startRedis(t)
 	folder := sockets(t)
@@ -109,6 +112,7 @@ func TestHotReloadUsesChangedSettings(t *testing.T) {
 // SIGHUP starts daprd anew inside its process: Init is sent again, and what
 // was locked stays locked.
 func TestReloadBySIGHUP(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"memory"})
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})

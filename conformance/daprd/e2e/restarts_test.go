@@ -25,6 +25,7 @@ const recovery = 10 * time.Second
 // connector. The locks are in the backend, where they belong to their owners
 // all along.
 func TestLeaseholdRestarts(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"redis", "etcd"} {
 		for name, own := range map[string]bool{"initialised by the connector": false, "initialised by its own YAML": true} {
 			t.Run(kind+" "+name, func(t *testing.T) {
@@ -88,6 +89,7 @@ func reasonOfATry(t *testing.T, socket, instance, resource string) string {
 
 // Locks in memory end with their process, and the store is usable again.
 func TestLeaseholdRestartsWithMemory(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	leasehold := startLeasehold(t, folder, []string{"memory"})
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
@@ -102,6 +104,7 @@ func TestLeaseholdRestartsWithMemory(t *testing.T) {
 
 // A drained leasehold takes its sockets with it.
 func TestLeaseholdStops(t *testing.T) {
+	t.Parallel()
 	folder := sockets(t)
 	leasehold := startLeasehold(t, folder, []string{"memory"})
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
@@ -120,6 +123,7 @@ func TestLeaseholdStops(t *testing.T) {
 
 // The locks are the owners', not daprd's.
 func TestDaprdRestartsWhileLocksAreHeld(t *testing.T) {
+	t.Parallel()
 	for kind, newComponent := range kinds {
 		t.Run(kind, func(t *testing.T) {
 			folder := sockets(t)

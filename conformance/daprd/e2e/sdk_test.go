@@ -15,6 +15,7 @@ const sdksTimeout = 4 * time.Minute
 
 // The SDKs' programs pass unchanged on every store, over both ways in.
 func TestSDKs(t *testing.T) {
+	t.Parallel()
 	runSDKs(t, nil, "--setup-only")
 
 	var served []string

@@ -31,6 +31,7 @@ func builtInRedis(name, address string, metadata map[string]string) component {
 // What the tests call stock must not have the connector: a component socket adds no
 // type, and none takes the place of the built-in lock.redis.
 func TestStockDaprdLoadsNoPluggableLockStores(t *testing.T) {
+	t.Parallel()
 	address, _ := startRedis(t)
 	folder := sockets(t)
 	startLeasehold(t, folder, []string{"redis", "memory"})

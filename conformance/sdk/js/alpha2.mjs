@@ -30,7 +30,7 @@ async function lockAndUnlock(store) {
 async function waiting(store) {
   const resource = fresh();
   const first = await store.tryLock(resource);
-  await expectRefusal(() => store.lock(resource, {}, 500), Code.DeadlineExceeded, "WAIT_DEADLINE");
+  await expectRefusal(() => store.lock(resource, {}, 1000), Code.DeadlineExceeded, "WAIT_DEADLINE");
   const [second] = await Promise.all([
     store.lock(resource),
     sleep(300).then(() => store.unlock(resource, first.lockId)),

@@ -30,7 +30,7 @@ def lock_and_unlock(locks: Locks) -> None:
 def waiting(locks: Locks) -> None:
     resource = fresh()
     first = locks.try_lock(resource)
-    expect_refusal(lambda: locks.lock(resource, timeout_s=0.5), grpc.StatusCode.DEADLINE_EXCEEDED, "WAIT_DEADLINE")
+    expect_refusal(lambda: locks.lock(resource, timeout_s=1), grpc.StatusCode.DEADLINE_EXCEEDED, "WAIT_DEADLINE")
     release = threading.Timer(0.3, locks.unlock, (resource, first.lock_id))
     release.start()
     second = locks.lock(resource)

@@ -49,7 +49,7 @@ func waiting(s locks.Store) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Lock(500*time.Millisecond, &pb.LockRequest{ResourceId: resource})
+	_, err = s.Lock(time.Second, &pb.LockRequest{ResourceId: resource})
 	if err := locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""); err != nil {
 		return err
 	}

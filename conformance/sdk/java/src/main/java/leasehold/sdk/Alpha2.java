@@ -63,7 +63,7 @@ public final class Alpha2 {
     String resource = Store.fresh();
     LockResponse first = store.tryLock(resource);
     expectRefusal(
-        () -> store.lock(store.request(resource), 500), Status.Code.DEADLINE_EXCEEDED, "WAIT_DEADLINE", "");
+        () -> store.lock(store.request(resource), 1_000), Status.Code.DEADLINE_EXCEEDED, "WAIT_DEADLINE", "");
     CompletableFuture<Void> released =
         CompletableFuture.runAsync(
             () -> store.unlock(resource, first.getLockId()),
