@@ -28,8 +28,9 @@ function format.terms(terms)
   local mode, version, ttl_ms, given, locks, requests, at =
     string.match(terms, '^(%a):(%d+):(%d+):(%d)%d:(%d+):(%d+):()')
   if version ~= VERSION then
+    -- Whoever changes the format lets the older one be read here, and in entry.rs.
     mode, version = string.match(terms, '^(%a):(%d+):')
-    if not version or version == VERSION then return nil end
+    if not version or tonumber(version) <= tonumber(VERSION) then return nil end
     return { mode = mode, is_newer = true }
   end
   return {

@@ -24,6 +24,7 @@ mod sentinel;
 mod shared;
 mod stale;
 mod straight;
+mod tls;
 mod vanished;
 mod watching;
 

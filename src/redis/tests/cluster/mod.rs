@@ -8,6 +8,7 @@ mod failover;
 mod inspection;
 mod load;
 mod moves;
+mod tls;
 
 use leasehold_testkit::redis_cluster::RedisCluster;
 
