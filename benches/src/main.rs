@@ -8,6 +8,7 @@
 mod bare;
 mod builds;
 mod client;
+mod cluster;
 mod cycles;
 mod etcd;
 mod front;
@@ -43,6 +44,8 @@ enum Command {
     All(Options),
     /// Lock and unlock on Redis, beside the two smallest scripts.
     Redis(Options),
+    /// Lock and unlock on a Redis Cluster of three masters, beside one master.
+    Cluster(Options),
     /// One key and many waiters on Redis: order, latency, work a grant.
     Handover(Options),
     /// Lock and unlock, and hand-over, on etcd beside the mutex of its Go client.
@@ -137,6 +140,7 @@ async fn run(command: Command) -> Result<()> {
     match command {
         Command::Bare { socket, over } => bare::serve(&socket, &over).await,
         Command::Redis(options) => cycles::redis(&options).await,
+        Command::Cluster(options) => cluster::compare(&options).await,
         Command::Handover(options) => handover::redis(&options).await,
         Command::Etcd(options) => etcd::compare(&options).await,
         Command::Sidecar(options) => sidecar::redis(&options).await,
@@ -150,6 +154,7 @@ async fn run(command: Command) -> Result<()> {
         }
         Command::All(options) => {
             cycles::redis(&options).await?;
+            cluster::compare(&options).await?;
             handover::redis(&options).await?;
             etcd::compare(&options).await?;
             sidecar::redis(&options).await?;
