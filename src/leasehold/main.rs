@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 // Returns memory to the system after a million locks have ended: docs/performance.md has
 // figures. The system's allocator was not compared.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
