@@ -73,9 +73,11 @@ pub(super) fn refused(error: &RedisError, lost: bool) -> BackendError {
     }
 }
 
-/// The message of the server or the system. Neither quotes what was sent.
+/// The message of the server or the system, without what was sent. A server quotes the arguments
+/// of a command that it does not know, and those of `HELLO` contain the password.
 pub(super) fn describe(error: &RedisError) -> Arc<str> {
-    match (error.code(), error.detail()) {
+    let detail = error.detail().and_then(|detail| detail.split(", with args").next());
+    match (error.code(), detail) {
         (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),
         (Some(code), None) => format!("Redis answered {code}").into(),
         (None, _) => format!("cannot reach Redis: {error}").into(),
@@ -106,6 +108,14 @@ mod tests {
         let moved = "Script attempted to access a non local key in a cluster node";
         assert!(may_be_partial(&error(&format!("ERR {moved} script: on @user_function:9."))));
         assert!(!may_be_partial(&error("ERR unknown command")));
+    }
+
+    #[test]
+    fn a_description_does_not_quote_what_was_sent() {
+        let known = "ERR unknown command 'HELLO'";
+        let quoted =
+            error(&format!("{known}, with args beginning with: '3' 'AUTH' 'me' 'secret' "));
+        assert_eq!(&*describe(&quoted), format!("Redis answered {known}"));
     }
 
     #[test]

@@ -136,7 +136,8 @@ async fn connect(route: &Route, hearing: &Hearing) -> Result<Session, OpenError>
     let named_by = route.has_sentinels().then_some(NamedBy::Sentinels);
     let server = Server { master: &master, named_by };
     match opening.await {
-        Ok(opened) => opened.map_err(|failure| server.refusal(&failure)),
+        Ok(Ok(session)) => Ok(session),
+        Ok(Err(failure)) => Err(server.first_refusal(&failure, until).await),
         Err(_) => Err(server.unreached("Redis did not answer in time")),
     }
 }

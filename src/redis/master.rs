@@ -1,11 +1,14 @@
 //! A server that is or was the master, and connections to it.
 
 use ::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, PushInfo, RedisError,
-    aio::MultiplexedConnection,
+    AsyncConnectionConfig, Client, ConnectionAddr, ProtocolVersion, PushInfo, RedisError,
+    aio::MultiplexedConnection, cmd,
 };
 
-use super::library::{IN_CLUSTER, LIBRARY, Library};
+use super::{
+    hearing::NOBODYS_CHANNEL,
+    library::{IN_CLUSTER, LIBRARY, Library},
+};
 
 /// How many requests may be queued for the socket before their senders are delayed.
 const REQUESTS_AHEAD: usize = 1024;
@@ -70,4 +73,21 @@ pub(super) async fn connect(
             Ok::<_, ()>(())
         });
     client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Whether what answers there does not know `SUBSCRIBE`, as some proxies. They know no `HELLO`
+/// either, so this is asked in RESP2. An unknown command may also end the connection. What does
+/// not answer a `PING` first is not judged: a balancer without a server ends each connection.
+pub(super) async fn is_deaf(client: &Client) -> Result<bool, RedisError> {
+    let info = client.get_connection_info();
+    let settings = info.redis_settings().clone();
+    let settings = settings.set_protocol(ProtocolVersion::RESP2).set_db(0);
+    let client = Client::open(info.clone().set_redis_settings(settings))?;
+    let mut connection = client.get_multiplexed_async_connection().await?;
+    cmd("PING").exec_async(&mut connection).await?;
+    match cmd("SUBSCRIBE").arg(NOBODYS_CHANNEL).exec_async(&mut connection).await {
+        Ok(()) => Ok(false),
+        Err(error) if error.code() == Some("ERR") || error.is_connection_dropped() => Ok(true),
+        Err(error) => Err(error),
+    }
 }

@@ -2,10 +2,11 @@
 
 use ::redis::ErrorKind;
 use leasehold_lock::{OpenError, Violation};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     failure::{Failure, Unfit, describe_failure},
-    master::Master,
+    master::{Master, is_deaf},
     sentinel::Unresolved,
 };
 
@@ -15,6 +16,11 @@ const ALONE: &str = "is cluster, but a server in redisHost is not in cluster mod
     or name nodes of a Cluster";
 const OLD: &str = "names a node of a Cluster that is older than Redis 7.0, which leasehold needs \
     there";
+
+const DEAF: &str = "leads to a proxy or a server that does not know SUBSCRIBE, by which waiters \
+    are called; name the server itself, or a proxy that passes connections on unread";
+const NO_RESP3: &str = "leads to a proxy or a server that does not know HELLO 3; leasehold needs \
+    Redis 6.2 or later, or a proxy that passes connections on unread";
 
 /// Who has named a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +37,18 @@ pub(super) struct Server<'a> {
 }
 
 impl Server<'_> {
+    /// The same as [`refusal`](Self::refusal), but a proxy without `SUBSCRIBE` is refused by that
+    /// name, whatever it refused first.
+    pub(super) async fn first_refusal(&self, failure: &Failure, until: Instant) -> OpenError {
+        if let Failure::Error(error) = failure
+            && !matches!(error.code(), Some("NOAUTH" | "WRONGPASS" | "NOPERM"))
+            && let Ok(Ok(true)) = timeout_at(until, is_deaf(&self.master.client)).await
+        {
+            return refused("redisHost", DEAF);
+        }
+        self.refusal(failure)
+    }
+
     /// Says whether a property is wrong or the server is unavailable.
     pub(super) fn refusal(&self, failure: &Failure) -> OpenError {
         let said = describe_failure(failure);
@@ -72,6 +90,10 @@ impl Server<'_> {
                 "redisUsername",
                 format!("lacks a permission that docs/redis.md lists ({said})"),
             ),
+            (Some("NOPROTO"), _) | (_, ErrorKind::RESP3NotSupported) => {
+                refused("redisHost", NO_RESP3)
+            }
+            _ if text.contains("unknown command 'HELLO'") => refused("redisHost", NO_RESP3),
             // A node of a Cluster complains about the database first, since it has only one.
             _ if text.contains("in cluster mode") => refused("redisHost", NO_CLUSTER),
             // A Sentinel has no databases.

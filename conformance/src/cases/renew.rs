@@ -222,7 +222,7 @@ async fn came_and_went(world: World) -> anyhow::Result<()> {
 /// A store that looks for expired grants only when it grants must look here too.
 async fn abandoned(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let grant = hold(&store, &Ask::of(&resource).ttl(ms(200))).await?;
+    let grant = hold(&store, &Ask::of(&resource).ttl(secs(1))).await?;
     tokio::time::sleep_until(grant.lives_until() + EXPIRY_SLACK).await;
     let renewed = store.renew(&resource, &grant.lock_id, secs(60)).await;
     renewed.refused(Reason::LockNotFound)?.held_is(false)

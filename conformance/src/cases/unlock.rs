@@ -98,7 +98,7 @@ async fn expired(world: World) -> anyhow::Result<()> {
 
 async fn abandoned(world: World) -> anyhow::Result<()> {
     let (store, ask) = (world.store(), Ask::of(&world.resource()));
-    let grant = hold(&store, &ask.ttl(ms(200))).await?;
+    let grant = hold(&store, &ask.ttl(secs(1))).await?;
     tokio::time::sleep_until(grant.lives_until() + EXPIRY_SLACK).await;
     store.release(&grant).await.refused(Reason::LockNotFound)?.held_is(false)
 }

@@ -10,6 +10,7 @@
 mod cluster;
 mod costs;
 mod dead;
+mod deaf;
 mod failover;
 mod grants;
 mod inspection;
