@@ -349,6 +349,7 @@ async fn run(
 /// The ID of the member that opened a connection to another member, in hexadecimal.
 fn sender(head: &[u8]) -> Option<String> {
     let head = String::from_utf8_lossy(head);
+    let (head, _) = head.split_once("\r\n\r\n")?;
     head.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("x-server-from").then(|| value.trim().to_owned())

@@ -16,7 +16,7 @@ use tokio::{
 };
 
 use super::{
-    Connections, Control,
+    Connections, Control, Origin,
     conduct::{Admission, Conduct, Fate, Flow},
 };
 
@@ -86,7 +86,7 @@ pub(super) async fn serve(mut client: TcpStream, control: &Control) {
     let (origin, first) = match control.origin {
         None => (None, Vec::new()),
         Some(origin) => {
-            let Some(first) = head(&mut client).await else { return };
+            let Some(first) = head(&mut client, origin).await else { return };
             (origin(&first), first)
         }
     };
@@ -246,10 +246,11 @@ impl Pump<'_> {
 }
 
 /// The first bytes, up to the end of an HTTP head.
-async fn head(client: &mut TcpStream) -> Option<Vec<u8>> {
+async fn head(client: &mut TcpStream, origin: Origin) -> Option<Vec<u8>> {
     let (mut head, mut buffer) = (Vec::new(), [0; 4096]);
     let read = async {
-        while head.len() < CHUNK && !head.windows(4).any(|four| four == b"\r\n\r\n") {
+        let ends = |head: &[u8]| head.windows(4).any(|four| four == b"\r\n\r\n");
+        while head.len() < CHUNK && !ends(&head) && origin(&head).is_none() {
             match client.read(&mut buffer).await {
                 Ok(length @ 1..) => head.extend_from_slice(&buffer[..length]),
                 _ => return,

@@ -30,7 +30,7 @@ pub use conduct::{Admission, Conduct, Flow};
 /// Connections beyond this number wait to be accepted.
 const CONNECTIONS_MAX: usize = 1024;
 
-/// Reads the origin of a connection from its first bytes.
+/// Reads the origin of a connection from its first bytes, once there are enough.
 pub type Origin = fn(&[u8]) -> Option<String>;
 
 /// A proxy before a server; its connections end when it is dropped.
