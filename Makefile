@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 600
 # What `reliability` and `soak` do: how often, on what, from which seed (at
 # random if empty), for how long.
 RUNS ?= 200
-BACKENDS ?= memory redis redis-sentinel etcd
+BACKENDS ?= memory redis redis-sentinel redis-cluster etcd
 SEED ?=
 MINUTES ?= 10
 # For how long the clients of each Redis lock library contend for a lock.

@@ -185,7 +185,7 @@ impl Workload {
         let calm = match (self.calm_seconds, backend) {
             (Some(named), _) => named,
             (None, Backend::Etcd) => 4.0,
-            (None, Backend::Memory | Backend::Redis | Backend::RedisSentinel) => 1.5,
+            (None, _) => 1.5,
         };
         Ok(Settings {
             backend,

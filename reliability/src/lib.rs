@@ -7,6 +7,7 @@
 //! - [`client`]: the client processes that use them.
 //! - [`history`]: recorded calls and their outcomes.
 //! - [`check`]: checks a history against the promises.
+//! - [`slots`]: the slots of a Redis Cluster.
 //! - [`watch`]: watches the locks of a run, and compares its events with a list.
 //! - [`register`]: a demonstration of fencing tokens, in numbers.
 //! - [`run`]: everything together, once or many times.
@@ -20,5 +21,6 @@ pub mod faults;
 pub mod history;
 pub mod register;
 pub mod run;
+pub mod slots;
 pub mod watch;
 pub mod world;

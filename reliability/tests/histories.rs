@@ -28,7 +28,7 @@ async fn alone() -> MutexGuard<'static, ()> {
 /// `make reliability` has them; a test that must always pass does not.
 fn left_out(backend: Backend) -> &'static [&'static str] {
     match backend {
-        Backend::Memory | Backend::RedisSentinel => &[],
+        Backend::Memory | Backend::RedisSentinel | Backend::RedisCluster => &[],
         Backend::Redis => &["redis-restarted"],
         Backend::Etcd => &["etcd-restored", "etcd-leader-suspended"],
     }
@@ -94,6 +94,11 @@ async fn every_promise_is_kept_on_redis_under_faults() {
 #[tokio::test(flavor = "multi_thread")]
 async fn every_promise_is_kept_on_redis_with_sentinels_under_failovers() {
     keeps_every_promise(Backend::RedisSentinel).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_promise_is_kept_on_a_redis_cluster_under_failovers_and_moves() {
+    keeps_every_promise(Backend::RedisCluster).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

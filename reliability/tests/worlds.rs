@@ -41,6 +41,11 @@ async fn a_world_on_redis_with_sentinels_serves_and_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_world_on_a_redis_cluster_serves_and_leaves_nothing() {
+    starts_serves_and_leaves_nothing(Backend::RedisCluster).await;
+}
+
+#[tokio::test]
 async fn a_world_on_etcd_serves_and_leaves_nothing() {
     starts_serves_and_leaves_nothing(Backend::Etcd).await;
 }

@@ -47,7 +47,9 @@ impl Environment<'_> {
         let sent_ns = call.invoked_ns().saturating_add(waited_ns);
         let promotions = self.faults.iter().filter(|fault| match fault.voids {
             Voids::AnsweredSince(since_ns) => {
-                call.completed_ns() >= since_ns && sent_ns <= self.left_by_ns(fault)
+                fault.concerns(&call.invocation.resource)
+                    && call.completed_ns() >= since_ns
+                    && sent_ns <= self.left_by_ns(fault)
             }
             _ => false,
         });

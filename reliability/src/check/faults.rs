@@ -1,6 +1,9 @@
 //! What each fault may do to grants and replies.
 
-use crate::faults::{Injected, Voids};
+use crate::{
+    faults::{Injected, Voids},
+    slots::slot_of,
+};
 
 impl Injected {
     /// Whether it may have ended the grant of a resource.
@@ -11,6 +14,12 @@ impl Injected {
             Voids::GrantOf(of) => of == resource,
             Voids::Grants | Voids::GrantsAndTokens => true,
         }
+    }
+
+    /// Whether a resource is in one of its slots.
+    pub(crate) fn concerns(&self, resource: &str) -> bool {
+        let slot = slot_of(resource.as_bytes());
+        self.slots.as_ref().is_none_or(|all| all.iter().any(|slots| slots.contains(&slot)))
     }
 
     /// Whether ended grants may reappear after it. Only an older data set can bring them
@@ -64,7 +73,8 @@ impl Injected {
             "sentinel-master-",
             "sentinel-failover-",
             "sentinel-replicas-",
-            "sentinel-promoted",
+            "cluster-",
+            "replica-promoted",
         ]
         .iter()
         .any(|begin| self.name.starts_with(begin))

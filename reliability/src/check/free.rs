@@ -205,7 +205,7 @@ fn perhaps_held(
     let late_ns = match environment.backend {
         // A lease is granted for a second more, and checked twice a second.
         Backend::Etcd => 4_000_000_000,
-        Backend::Memory | Backend::Redis | Backend::RedisSentinel => 500_000_000,
+        _ => 500_000_000,
     };
     let expires = |asked_ns: u64, ttl_ns: u64| {
         let mut expired_ns = asked_ns.saturating_add(ttl_ns).saturating_add(late_ns);

@@ -169,11 +169,13 @@ fn expired_by(
 ) -> Option<u64> {
     let is_exact = match environment.backend {
         Backend::Memory => true,
-        Backend::Redis | Backend::RedisSentinel => !environment.faults.iter().any(|fault| {
-            fault.prolongs(history.name)
-                && fault.until_ns >= grant.invoked_ns()
-                && fault.from_ns <= operation.completed_ns()
-        }),
+        Backend::Redis | Backend::RedisSentinel | Backend::RedisCluster => {
+            !environment.faults.iter().any(|fault| {
+                fault.prolongs(history.name)
+                    && fault.until_ns >= grant.invoked_ns()
+                    && fault.from_ns <= operation.completed_ns()
+            })
+        }
         Backend::Etcd => false,
     };
     // A renewal that was sent again may be carried out once more, after its answer.

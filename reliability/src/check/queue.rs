@@ -129,7 +129,7 @@ pub(super) fn is_before(
 fn queued_after_ns(environment: Environment<'_>) -> u64 {
     match environment.backend {
         Backend::Etcd => QUEUED_AFTER_ETCD_NS,
-        Backend::Memory | Backend::Redis | Backend::RedisSentinel => QUEUED_AFTER_NS,
+        _ => QUEUED_AFTER_NS,
     }
 }
 

@@ -157,6 +157,7 @@ impl Story {
             over_ns: until_ns,
             until_ns,
             voids,
+            slots: None,
         });
         self
     }

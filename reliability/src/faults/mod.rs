@@ -7,10 +7,13 @@ mod fronts;
 mod network;
 mod pick;
 mod processes;
+mod redis_cluster;
 mod redis_failover;
 mod redis_keys;
 mod redis_sentinel;
 mod redis_server;
+
+use std::ops::RangeInclusive;
 
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
@@ -38,6 +41,9 @@ pub struct Injected {
     pub until_ns: u64,
     /// What it excuses.
     pub voids: Voids,
+    /// The slots of a Cluster whose resources lose that; all resources if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slots: Option<Vec<RangeInclusive<u16>>>,
 }
 
 /// What a fault ends even with a correct lock store. Only this is excused, and
@@ -71,12 +77,13 @@ impl Injected {
             over_ns: left_ns,
             until_ns: left_ns,
             voids: Voids::AnsweredSince(promotion.kept_ns),
+            slots: promotion.slots.clone(),
         }
     }
 }
 
 /// The name of promotions among the faults.
-pub const PROMOTED: &str = "sentinel-promoted";
+pub const PROMOTED: &str = "replica-promoted";
 /// How long after a promotion a process may still use the former master: 2 s are promised, and
 /// a busy machine is slower.
 pub(crate) const LEFT_WITHIN_NS: u64 = 3_000_000_000;
@@ -100,22 +107,36 @@ pub fn catalogue(backend: Backend) -> Vec<&'static str> {
     let on_backend: &[&[&str]] = match backend {
         Backend::Memory => &[],
         Backend::Redis => &[
-            processes::WITH_SERVERS,
+            processes::IN_TURN,
+            processes::VANISHED,
             network::NAMES,
+            network::VANISHED,
             redis_server::NAMES,
             redis_keys::NAMES,
             redis_failover::NAMES,
         ],
         Backend::RedisSentinel => &[
-            processes::WITH_SERVERS,
+            processes::IN_TURN,
+            processes::VANISHED,
             // To the Sentinels.
             network::NAMES,
+            network::VANISHED,
             redis_sentinel::WAYS,
             redis_sentinel::OTHERS,
         ],
-        Backend::Etcd => &[
-            processes::WITH_SERVERS,
+        Backend::RedisCluster => &[
+            processes::IN_TURN,
+            // At the nodes: of all clients, and of the replica.
             network::NAMES,
+            redis_cluster::WAYS,
+            redis_cluster::SLOTS,
+            redis_cluster::OTHERS,
+        ],
+        Backend::Etcd => &[
+            processes::IN_TURN,
+            processes::VANISHED,
+            network::NAMES,
+            network::VANISHED,
             etcd_members::NAMES,
             etcd_keys::NAMES,
             etcd_space::NAMES,
@@ -135,10 +156,18 @@ pub async fn catalogue_of(world: &mut World) -> Vec<&'static str> {
     names
 }
 
-/// The faults of this backend that make a replica a master, which every situation prefers.
+/// The faults of this backend that every situation prefers.
+pub(crate) fn preferred(backend: Backend) -> impl Iterator<Item = &'static str> {
+    let slots = if backend == Backend::RedisCluster { redis_cluster::SLOTS } else { &[] };
+    // As often as some of the many ways to fail over.
+    failovers(backend).chain(slots.repeat(2))
+}
+
+/// The faults of this backend that make a replica a master.
 pub fn failovers(backend: Backend) -> impl Iterator<Item = &'static str> {
     let (ways, behind): (&[_], _) = match backend {
         Backend::RedisSentinel => (redis_sentinel::WAYS, Some(redis_sentinel::BEHIND)),
+        Backend::RedisCluster => (redis_cluster::WAYS, Some(redis_cluster::BEHIND)),
         Backend::Memory | Backend::Redis | Backend::Etcd => (&[], None),
     };
     ways.iter().copied().chain(behind)
@@ -162,6 +191,7 @@ pub async fn inject(
         over_ns,
         until_ns: over_ns,
         voids: done.voids,
+        slots: None,
     })
 }
 
@@ -176,7 +206,7 @@ async fn carry_out(
     if fronts::knows(name) {
         return fronts::inject(world, name, rng).await;
     }
-    if network::NAMES.contains(&name) && world.backend() != Backend::Memory {
+    if catalogue(world.backend()).contains(&name) && name.starts_with("network-") {
         return network::inject(world, name, rng).await;
     }
     if redis_failover::NAMES.contains(&name) && world.backend() == Backend::Redis {
@@ -191,6 +221,9 @@ async fn carry_out(
         }
         Store::RedisSentinel(deployment) if name.starts_with("sentinel-") => {
             redis_sentinel::inject(deployment, name, rng).await
+        }
+        Store::RedisCluster(cluster) if name.starts_with("cluster-") => {
+            redis_cluster::inject(cluster, name, rng).await
         }
         Store::Etcd(etcd) if etcd_members::knows(name) => {
             etcd_members::inject(etcd, &world.leaseholds, name, rng).await

@@ -12,7 +12,7 @@ use super::{
     Done,
     pick::{duration_ms, last, outage},
 };
-use crate::world::World;
+use crate::world::{Store, World};
 
 pub(super) const NAMES: &[&str] = &[
     "network-partitioned",
@@ -24,8 +24,9 @@ pub(super) const NAMES: &[&str] = &[
     "network-replies-lost",
     "network-replies-late",
     "network-half-open",
-    "network-peer-vanished",
 ];
+/// Faults of worlds in which the proxies have no other clients than leasehold.
+pub(super) const VANISHED: &[&str] = &["network-peer-vanished"];
 
 /// How long a connection that lost bytes is kept open.
 const LOSS_MS: std::ops::RangeInclusive<u64> = 50..=2_500;
@@ -102,8 +103,17 @@ pub(super) async fn inject(
     Ok(Done::harmless(detail))
 }
 
-/// All connections of one process, one of them, or all connections of all processes.
+/// All connections of one process, one of them, or all connections of all processes. In a Cluster
+/// all connections to one node, or to all.
 fn choose<'a>(world: &'a World, rng: &mut fastrand::Rng) -> (Vec<&'a Proxy>, String) {
+    if let Store::RedisCluster(cluster) = &world.store {
+        let all: Vec<_> = cluster.proxies().collect();
+        if rng.u8(0..4) == 0 {
+            return (all, "every node".to_owned());
+        }
+        let node = rng.usize(0..all.len());
+        return (vec![all[node]], format!("node {node}"));
+    }
     if rng.u8(0..4) == 0 {
         let all = world.processes().flat_map(|leasehold| &leasehold.proxies).collect();
         return (all, "every process".to_owned());

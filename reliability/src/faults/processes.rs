@@ -14,8 +14,10 @@ pub(super) const NAMES: &[&str] = &[
     "leasehold-machine-suspended",
     "leasehold-restarted",
 ];
-/// Faults of worlds with several processes and with servers.
-pub(super) const WITH_SERVERS: &[&str] = &["leasehold-vanished", "leasehold-restarted-in-turn"];
+/// Faults of worlds with several processes.
+pub(super) const IN_TURN: &[&str] = &["leasehold-restarted-in-turn"];
+/// Faults of worlds in which each process has proxies of its own.
+pub(super) const VANISHED: &[&str] = &["leasehold-vanished"];
 
 pub(super) async fn inject(
     world: &mut World,

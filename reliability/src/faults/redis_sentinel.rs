@@ -44,9 +44,9 @@ pub(super) async fn inject(
     let master = deployment.whole().await?;
     if name == "sentinel-master-stalls" {
         let during = duration_ms(rng, 100..=3_000);
-        deployment.suspend(master)?;
+        deployment.server(master).suspend()?;
         last(during).await;
-        deployment.resume(master)?;
+        deployment.server(master).resume()?;
         return Ok(Done::harmless(format!("server {master}, for {during:?}")));
     }
     let mut detail = format!("from server {master}");
@@ -80,16 +80,16 @@ async fn fail_over(
 ) -> anyhow::Result<usize> {
     match how {
         "sentinel-failover-ordered" => deployment.order_failover().await?,
-        "sentinel-master-killed" => deployment.kill(master),
-        "sentinel-master-suspended" => deployment.suspend(master)?,
-        "sentinel-master-cut-off" => deployment.cut_off(master),
+        "sentinel-master-killed" => deployment.server(master).kill(),
+        "sentinel-master-suspended" => deployment.server(master).suspend()?,
+        "sentinel-master-cut-off" => deployment.server(master).cut_off(),
         _ => bail!("unknown"),
     }
     let new = deployment.failed_over(master).await?;
     match how {
         "sentinel-master-killed" => deployment.restart(master, new).await?,
-        "sentinel-master-suspended" => deployment.resume(master)?,
-        "sentinel-master-cut-off" => deployment.reunite(master),
+        "sentinel-master-suspended" => deployment.server(master).resume()?,
+        "sentinel-master-cut-off" => deployment.server(master).reunite(),
         _ => {}
     }
     if how != "sentinel-master-killed" {

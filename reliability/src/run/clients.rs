@@ -219,5 +219,6 @@ fn injected(name: &str, detail: String, from_ns: u64) -> Injected {
         over_ns,
         until_ns: over_ns,
         voids: Voids::Nothing,
+        slots: None,
     }
 }

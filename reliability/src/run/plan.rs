@@ -92,8 +92,8 @@ impl Plan {
             faults.extend(faults::of_fronts(settings.backend));
         }
         faults.retain(|name| !settings.without.iter().any(|without| without == name));
-        let failovers = faults::failovers(settings.backend);
-        let preferred = situation.prefers().iter().copied().chain(failovers);
+        let on_backend = faults::preferred(settings.backend);
+        let preferred = situation.prefers().iter().copied().chain(on_backend);
         let preferred = preferred.filter(|name| faults.contains(name)).collect();
         let mut plan = Self {
             seed,
@@ -102,7 +102,7 @@ impl Plan {
             client_processes: settings.client_processes,
             clients: settings.clients,
             resources: 8,
-            readers: readers(situation, seed),
+            readers: if settings.backend.is_shared() { readers(situation, seed) } else { 0 },
             is_watched: fastrand::Rng::with_seed(seed ^ 0x0077_a7c4).bool(),
             extras,
             faults,
@@ -129,7 +129,7 @@ impl Plan {
                 plan.calm_for = plan.calm_for.max(CALM_FOR_MIN);
             }
         }
-        if settings.backend == Backend::RedisSentinel {
+        if settings.backend.fails_over() {
             plan.faults_for = plan.faults_for.max(FAILOVERS_FOR_MIN);
         }
         plan

@@ -21,7 +21,7 @@ use crate::{
     faults::{self, Injected},
     history::{Acquisition, Call, LAST_WAITS, Log, Outcome, read_folder},
     watch::Watchers,
-    world::{Backend, World, leasehold::Leasehold},
+    world::{World, leasehold::Leasehold},
 };
 
 /// How long a fault, and the healing of a world, may take: otherwise the run
@@ -30,8 +30,8 @@ const FAULT_MAX: Duration = Duration::from_secs(90);
 /// How long until everything serves again after a fault: elections and new connections take
 /// seconds on a busy machine.
 const SETTLED_WITHIN: Duration = Duration::from_secs(20);
-/// The same with Sentinels, which may wait for longer.
-const SETTLED_WITHIN_SENTINELS: Duration = Duration::from_secs(40);
+/// The same with replicas that replace masters, which may take longer.
+const SETTLED_WITHIN_REPLICAS: Duration = Duration::from_secs(40);
 /// How long the only waiter of a resource may wait for it.
 const LAST_WAIT_MS: u64 = 15_000;
 /// How many resources are waited for at once at the end.
@@ -129,10 +129,8 @@ async fn settle(
     felt: &mut Vec<Injected>,
     log: &mut FaultLog,
 ) -> anyhow::Result<()> {
-    let within = match world.backend() {
-        Backend::RedisSentinel => SETTLED_WITHIN_SENTINELS,
-        Backend::Memory | Backend::Redis | Backend::Etcd => SETTLED_WITHIN,
-    };
+    let fails_over = world.backend().fails_over();
+    let within = if fails_over { SETTLED_WITHIN_REPLICAS } else { SETTLED_WITHIN };
     let settled = timeout(within, world.settle()).await;
     let until_ns = now_ns();
     for mut fault in felt.drain(..) {

@@ -63,6 +63,8 @@ impl Situation {
             (Self::Lasting | Self::Few | Self::Foreign, _) | (Self::Front, Backend::Memory) => {
                 0
             }
+            // It has no shared locks.
+            (Self::Readers, Backend::RedisCluster) => 0,
             (Self::Keepers | Self::Crowd, Backend::Memory) => 7,
             (Self::Keepers | Self::Crowd, _) => 14,
             (Self::Waiters, Backend::Memory) => 8,

@@ -17,9 +17,11 @@ use crate::client::{Process, process, to_instance};
 
 /// The feature of stores that can be watched.
 const WATCH: &str = "WATCH";
+/// The feature of stores with shared locks.
+const SHARED: &str = "SHARED";
 /// The prefix of locks that are held during the comparison.
 const OWN: &str = "watched/";
-/// How many of those are held exclusively; as many are held by two readers.
+/// How many of those are held exclusively; as many are held by two readers, if there are any.
 const OWN_OF_EACH_MODE: usize = 3;
 const OWN_TTL_S: i64 = 60;
 const AGAIN: Duration = Duration::from_millis(100);
@@ -40,6 +42,7 @@ struct Watched {
 pub struct Watchers {
     processes: Vec<Process>,
     prefix: String,
+    has_readers: bool,
     watched: Vec<Arc<Mutex<Watched>>>,
     watching: Vec<AbortHandle>,
     _tasks: JoinSet<()>,
@@ -52,7 +55,8 @@ impl Watchers {
         let processes: Vec<_> = sockets.iter().map(|socket| process(socket)).collect();
         let Some(first) = processes.first() else { return Ok(None) };
         let features = first.store.clone().features(to_instance(FeaturesRequest {})).await?;
-        if !features.into_inner().features.iter().any(|feature| feature == WATCH) {
+        let features = features.into_inner().features;
+        if !features.iter().any(|feature| feature == WATCH) {
             return Ok(None);
         }
         let mut tasks = JoinSet::new();
@@ -65,6 +69,7 @@ impl Watchers {
         Ok(Some(Self {
             processes,
             prefix: prefix.to_owned(),
+            has_readers: features.iter().any(|feature| feature == SHARED),
             watched,
             watching,
             _tasks: tasks,
@@ -95,8 +100,9 @@ impl Watchers {
     async fn lock_own(&self) -> anyhow::Result<Vec<(String, String)>> {
         let mut own = Vec::new();
         let writers = (0..OWN_OF_EACH_MODE).map(|number| (number, LockMode::Exclusive));
-        let readers = (0..2 * OWN_OF_EACH_MODE)
-            .map(|reader| (OWN_OF_EACH_MODE + reader / 2, LockMode::Shared));
+        let readers = if self.has_readers { 2 * OWN_OF_EACH_MODE } else { 0 };
+        let readers =
+            (0..readers).map(|reader| (OWN_OF_EACH_MODE + reader / 2, LockMode::Shared));
         // In turn, so that the readers of a resource are at two processes if possible.
         let processes = self.processes.iter().cycle();
         for ((number, mode), process) in writers.chain(readers).zip(processes) {

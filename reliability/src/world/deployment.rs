@@ -1,25 +1,20 @@
 //! A Redis master, two replicas, and three Sentinels that watch them.
 
-use std::{
-    collections::HashMap,
-    fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::HashMap, net::SocketAddr, path::Path, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use leasehold_testkit::{
-    proxy::{Conduct, Proxy},
-    redis::{RedisServer, RedisSetup},
+    proxy::Proxy,
+    redis::RedisServer,
     sentinel::{MASTER_NAME, Sentinels},
     wait::eventually,
 };
-use redis::{FromRedisValue, aio::MultiplexedConnection, cmd};
+use redis::{FromRedisValue, cmd};
 
 use super::{
     offsets::{Offsets, Promotion},
-    redis::{connect, leftovers},
+    redis::{channels, connect, leftovers},
+    replicating::{Replicating, setup},
 };
 
 const SERVERS: usize = 3;
@@ -34,7 +29,6 @@ const DOWN_AFTER_MS: u32 = 1_500;
 const FAILED_OVER_WITHIN: Duration = Duration::from_secs(40);
 /// How soon the deployment must be as at its start once there is no fault.
 const WHOLE_WITHIN: Duration = Duration::from_secs(30);
-const READY_WITHIN: Duration = Duration::from_secs(15);
 
 /// Servers that clients, replicas and Sentinels reach through proxies.
 #[derive(Debug)]
@@ -44,20 +38,18 @@ pub struct Deployment {
     offsets: Offsets,
 }
 
-/// A server that is a master or a replica.
-#[derive(Debug)]
-struct Replicating {
-    server: RedisServer,
-    proxy: Proxy,
-}
-
 impl Deployment {
     /// Starts everything. Masters without replicas refuse writes if it `demands_replicas`.
     pub async fn start(folder: &Path, demands_replicas: bool) -> anyhow::Result<Self> {
         let folder = folder.join("redis");
         let mut servers = Vec::new();
         for number in 0..SERVERS {
-            servers.push(Replicating::start(&folder, number, demands_replicas).await?);
+            let setup = setup(&folder, number, demands_replicas, &[])?;
+            let started = tokio::task::spawn_blocking(move || RedisServer::launch(&setup));
+            let server = started.await??;
+            let proxy = Proxy::start(server.address()).await;
+            servers.push(Replicating { server, proxy });
+            servers[number].announce().await?;
         }
         let master = servers[0].proxy.address().to_owned();
         for replica in &servers[1..] {
@@ -181,39 +173,15 @@ impl Deployment {
         (0..SERVERS).filter(move |other| *other != number)
     }
 
-    /// Kills a server: its data are lost.
-    pub(crate) fn kill(&mut self, number: usize) {
-        self.servers[number].server.kill();
+    /// A server.
+    pub(crate) fn server(&mut self, number: usize) -> &mut Replicating {
+        &mut self.servers[number]
     }
 
     /// Starts a killed server as a replica of another.
     pub(crate) async fn restart(&mut self, number: usize, master: usize) -> anyhow::Result<()> {
-        // The port may not be free at once, and the process ends then.
-        eventually(READY_WITHIN, "Redis answers", async || {
-            self.servers[number].server.process.start()?;
-            self.servers[number].follow(&self.servers[master]).await
-        })
-        .await
-    }
-
-    /// Suspends a server.
-    pub(crate) fn suspend(&self, number: usize) -> anyhow::Result<()> {
-        self.servers[number].server.process.suspend()
-    }
-
-    /// Resumes a server.
-    pub(crate) fn resume(&self, number: usize) -> anyhow::Result<()> {
-        self.servers[number].server.process.resume()
-    }
-
-    /// Cuts a server off from everybody.
-    pub(crate) fn cut_off(&self, number: usize) {
-        self.servers[number].proxy.set(Conduct::partition());
-    }
-
-    /// Ends that.
-    pub(crate) fn reunite(&self, number: usize) {
-        self.servers[number].proxy.heal();
+        self.servers[number].restart().await?;
+        self.servers[number].follow(&self.servers[master]).await
     }
 
     /// Kills a Sentinel.
@@ -228,7 +196,7 @@ impl Deployment {
 
     /// The IDs of all processes that run.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
-        let servers = self.servers.iter().filter_map(|server| server.server.process.id());
+        let servers = self.servers.iter().filter_map(Replicating::id);
         let sentinels = self.sentinels.all.iter().filter_map(|it| it.process.id());
         servers.chain(sentinels)
     }
@@ -238,11 +206,11 @@ impl Deployment {
         for sentinel in &mut self.sentinels.all {
             sentinel.process.start()?;
         }
-        for number in 0..SERVERS {
-            self.reunite(number);
+        for server in &mut self.servers {
+            server.reunite();
             // A fault that failed may have left it killed.
-            self.servers[number].server.process.start()?;
-            self.resume(number)?;
+            server.server.process.start()?;
+            server.resume()?;
         }
         self.whole().await.map(drop)
     }
@@ -250,7 +218,9 @@ impl Deployment {
     /// The keys that should not exist ([`leftovers`]).
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
         let master = self.whole().await?;
-        leftovers(&mut self.servers[master].connect().await?).await
+        let mut connection = self.servers[master].connect().await?;
+        let channels = channels(&mut connection).await?;
+        leftovers(&mut connection, &channels).await
     }
 
     /// Kills everything.
@@ -259,46 +229,12 @@ impl Deployment {
             sentinel.process.kill();
         }
         for server in &mut self.servers {
-            server.server.kill();
+            server.kill();
         }
     }
 }
 
 impl Replicating {
-    async fn start(
-        folder: &Path,
-        number: usize,
-        demands_replicas: bool,
-    ) -> anyhow::Result<Self> {
-        let data: PathBuf = folder.join(format!("data-{number}"));
-        fs::create_dir_all(&data)?;
-        let mut arguments = vec!["--repl-diskless-sync-delay", "0"];
-        if demands_replicas {
-            arguments.extend(["--min-replicas-to-write", "1", "--min-replicas-max-lag", "2"]);
-        }
-        let setup = RedisSetup {
-            arguments: arguments.into_iter().map(Into::into).collect(),
-            data: Some(data),
-            log: Some(folder.join(format!("log-{number}"))),
-            ..RedisSetup::default()
-        };
-        let server = tokio::task::spawn_blocking(move || RedisServer::launch(&setup)).await??;
-        let proxy = Proxy::start(server.address()).await;
-        let started = Self { server, proxy };
-        started.announce().await?;
-        Ok(started)
-    }
-
-    /// Where everybody reaches it.
-    fn port(&self) -> &str {
-        self.proxy.address().rsplit_once(':').map_or("", |(_, port)| port)
-    }
-
-    /// A connection past its proxy.
-    async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
-        connect(&self.server.url()).await
-    }
-
     /// Lets its master name the address of its proxy to Sentinels.
     async fn announce(&self) -> anyhow::Result<()> {
         let mut set = cmd("CONFIG");
@@ -332,11 +268,5 @@ impl Replicating {
         let online = replication.lines().filter(|line| line.contains("state=online"));
         ensure!(online.count() == REPLICAS, "replicas are missing");
         Ok(())
-    }
-
-    async fn replication(&self) -> anyhow::Result<String> {
-        let mut info = cmd("INFO");
-        info.arg("replication");
-        Ok(info.query_async(&mut self.connect().await?).await?)
     }
 }

@@ -233,6 +233,9 @@ fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
             ("failover", "true".to_owned()),
             ("sentinelMasterName", MASTER_NAME.to_owned()),
         ],
+        Backend::RedisCluster => {
+            vec![("redisHost", hosts.join(",")), ("redisType", "cluster".to_owned())]
+        }
         Backend::Etcd => {
             vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
         }

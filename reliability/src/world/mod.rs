@@ -10,6 +10,8 @@ pub mod offsets;
 mod prepare;
 pub mod probe;
 pub mod redis;
+pub mod redis_cluster;
+mod replicating;
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -28,6 +30,7 @@ use front::Front;
 use leasehold::Leasehold;
 use offsets::Promotion;
 use redis::RedisServer;
+use redis_cluster::RedisCluster;
 
 /// The component instance that every process serves
 /// (`x-component-instance`).
@@ -46,18 +49,22 @@ pub enum Backend {
     Redis,
     /// A Redis master with two replicas, and three Sentinels.
     RedisSentinel,
+    /// Three masters of a Redis Cluster, each with a replica. It has exclusive locks only.
+    RedisCluster,
     /// Three etcd members.
     Etcd,
 }
 
 impl Backend {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Memory, Self::Redis, Self::RedisSentinel, Self::Etcd];
+    pub const ALL: [Self; 5] =
+        [Self::Memory, Self::Redis, Self::RedisSentinel, Self::RedisCluster, Self::Etcd];
 
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::RedisSentinel => "redis-sentinel",
+            Self::RedisCluster => "redis-cluster",
             _ => self.kind(),
         }
     }
@@ -66,9 +73,19 @@ impl Backend {
     pub fn kind(self) -> &'static str {
         match self {
             Self::Memory => "memory",
-            Self::Redis | Self::RedisSentinel => "redis",
+            Self::Redis | Self::RedisSentinel | Self::RedisCluster => "redis",
             Self::Etcd => "etcd",
         }
+    }
+
+    /// Whether it has shared locks.
+    pub(crate) fn is_shared(self) -> bool {
+        self != Self::RedisCluster
+    }
+
+    /// Whether replicas replace masters, and lose what they had not received.
+    pub(crate) fn fails_over(self) -> bool {
+        matches!(self, Self::RedisSentinel | Self::RedisCluster)
     }
 }
 
@@ -109,6 +126,8 @@ pub enum Store {
     Redis(Box<RedisServer>),
     /// Servers and Sentinels.
     RedisSentinel(Box<Deployment>),
+    /// Nodes that share the slots.
+    RedisCluster(Box<RedisCluster>),
     /// A cluster.
     Etcd(Box<EtcdCluster>),
 }
@@ -144,6 +163,10 @@ impl World {
                 let deployment = Deployment::start(&settings.folder, rng.bool()).await?;
                 Store::RedisSentinel(Box::new(deployment))
             }
+            Backend::RedisCluster => {
+                let cluster = RedisCluster::start(&settings.folder, rng.bool(), rng.bool());
+                Store::RedisCluster(Box::new(cluster.await?))
+            }
             Backend::Etcd => {
                 let cluster = EtcdCluster::start(&settings.etcd, &settings.folder).await?;
                 Store::Etcd(Box::new(cluster))
@@ -152,8 +175,8 @@ impl World {
         let (leaseholds, fronts) = prepare::all(settings, &store).await?;
         let foreign = match &store {
             Store::Redis(redis) => Some(Proxy::start(redis.address()).await),
-            // A client that knows no Sentinels would go on with a former master.
-            Store::Memory | Store::RedisSentinel(_) | Store::Etcd(_) => None,
+            // Elsewhere a client that knows one server would go on with a former master.
+            _ => None,
         };
         let mut world = Self { leaseholds, fronts, store, foreign, dark: Vec::new() };
         world.serve().await?;
@@ -226,6 +249,7 @@ impl World {
             Store::Memory => Backend::Memory,
             Store::Redis(_) => Backend::Redis,
             Store::RedisSentinel(_) => Backend::RedisSentinel,
+            Store::RedisCluster(_) => Backend::RedisCluster,
             Store::Etcd(_) => Backend::Etcd,
         }
     }
@@ -234,6 +258,7 @@ impl World {
     pub(crate) fn promotions(&self) -> anyhow::Result<Vec<Promotion>> {
         match &self.store {
             Store::RedisSentinel(deployment) => deployment.promotions(),
+            Store::RedisCluster(cluster) => cluster.promotions(),
             Store::Memory | Store::Redis(_) | Store::Etcd(_) => Ok(Vec::new()),
         }
     }
@@ -271,8 +296,8 @@ impl World {
 
     async fn after_kill(&mut self) -> anyhow::Result<()> {
         match &mut self.store {
-            Store::Memory | Store::Redis(_) | Store::RedisSentinel(_) => Ok(()),
             Store::Etcd(etcd) => etcd.excuse_leases().await,
+            _ => Ok(()),
         }
     }
 
@@ -301,6 +326,7 @@ impl World {
             Store::Memory => {}
             Store::Redis(redis) => redis.heal().await?,
             Store::RedisSentinel(deployment) => deployment.heal().await?,
+            Store::RedisCluster(cluster) => cluster.heal().await?,
             Store::Etcd(etcd) => etcd.heal().await?,
         }
         self.serve().await
@@ -312,6 +338,7 @@ impl World {
         match &self.store {
             Store::Etcd(etcd) => etcd.agree().await?,
             Store::RedisSentinel(deployment) => drop(deployment.whole().await?),
+            Store::RedisCluster(cluster) => drop(cluster.whole().await?),
             Store::Memory | Store::Redis(_) => {}
         }
         self.ready().await
@@ -340,6 +367,9 @@ impl World {
             Store::Redis(redis) => leftovers::settle(async || redis.leftovers().await).await,
             Store::RedisSentinel(deployment) => {
                 leftovers::settle(async || deployment.leftovers().await).await
+            }
+            Store::RedisCluster(cluster) => {
+                leftovers::settle(async || cluster.leftovers().await).await
             }
             Store::Etcd(etcd) => {
                 leftovers::settle(async || etcd.leftovers(processes).await).await
@@ -379,6 +409,7 @@ impl World {
             Store::Memory => {}
             Store::Redis(redis) => redis.kill(),
             Store::RedisSentinel(deployment) => deployment.stop(),
+            Store::RedisCluster(cluster) => cluster.stop(),
             Store::Etcd(etcd) => {
                 for member in etcd.members() {
                     member.kill();

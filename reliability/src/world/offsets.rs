@@ -6,6 +6,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::RangeInclusive,
     sync::Arc,
     time::Duration,
 };
@@ -41,6 +42,8 @@ pub struct Promotion {
     pub by_ns: u64,
     /// What was answered before this moment it had received.
     pub kept_ns: u64,
+    /// The slots that it took over; all keys if absent.
+    pub slots: Option<Vec<RangeInclusive<u16>>>,
 }
 
 #[derive(Debug, Default)]
@@ -133,7 +136,7 @@ impl Seen {
             );
             let received = asked.partition_point(|(_, offset)| *offset <= received);
             let kept_ns = received.checked_sub(1).map_or(0, |last| asked[last].0);
-            Ok(Promotion { server, after_ns, by_ns, kept_ns })
+            Ok(Promotion { server, after_ns, by_ns, kept_ns, slots: None })
         });
         with_kept.collect()
     }
@@ -202,7 +205,8 @@ mod tests {
         }
         let promoted = Sample { former: "a".into(), missing: 151, ..master("b", 160) };
         seen.add(1, 50, 52, promoted);
-        let promotion = Promotion { server: 1, after_ns: 41, by_ns: 52, kept_ns: 30 };
+        let promotion =
+            Promotion { server: 1, after_ns: 41, by_ns: 52, kept_ns: 30, slots: None };
         assert_eq!(seen.promotions().unwrap(), [promotion]);
         assert_eq!(seen.promotions().unwrap(), [], "each is reported once");
     }

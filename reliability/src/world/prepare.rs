@@ -51,6 +51,7 @@ pub(super) async fn ways(store: &Store) -> anyhow::Result<Vec<Proxy>> {
         Store::Redis(redis) => vec![redis.address()],
         // These name the servers, which have proxies of their own.
         Store::RedisSentinel(deployment) => deployment.sentinels()?,
+        Store::RedisCluster(cluster) => cluster.addresses()?,
         Store::Etcd(etcd) => etcd.addresses(),
     };
     Ok(join_all(servers.into_iter().map(Proxy::start)).await)

@@ -154,7 +154,9 @@ impl RedisServer {
 
     /// The keys that should not exist ([`leftovers`]).
     pub async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
-        leftovers(&mut self.connect().await?).await
+        let mut connection = self.connect().await?;
+        let channels = channels(&mut connection).await?;
+        leftovers(&mut connection, &channels).await
     }
 }
 
@@ -169,13 +171,20 @@ pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> 
         .context("Redis does not answer")
 }
 
+/// The channels that processes listen on at this server.
+pub(super) async fn channels(
+    connection: &mut MultiplexedConnection,
+) -> anyhow::Result<Vec<Vec<u8>>> {
+    Ok(cmd("PUBSUB").arg("CHANNELS").query_async(connection).await?)
+}
+
 /// The keys that should not exist: all keys that belong to no running process, except token
 /// counters, questions, and waiters of processes that have gone, which end with their queue's
 /// expiry.
 pub(super) async fn leftovers(
     connection: &mut MultiplexedConnection,
+    channels: &[Vec<u8>],
 ) -> anyhow::Result<Vec<String>> {
-    let channels: Vec<Vec<u8>> = cmd("PUBSUB").arg("CHANNELS").query_async(connection).await?;
     let keys: Vec<Vec<u8>> = cmd("KEYS").arg("*").query_async(connection).await?;
     let mut left = Vec::new();
     for key in keys {
@@ -189,7 +198,7 @@ pub(super) async fn leftovers(
         if key.starts_with(b"\x01q") && ttl_ms > 0 {
             let places: Vec<Vec<u8>> =
                 cmd("ZRANGE").arg(&key).arg(0).arg(-1).query_async(connection).await?;
-            if !places.iter().any(|place| is_of_living(place, &channels)) {
+            if !places.iter().any(|place| is_of_living(place, channels)) {
                 continue;
             }
         }

@@ -38,10 +38,10 @@ type Shared = Arc<Mutex<Option<(World, TempDir)>>>;
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let (mut trials, mut worlds) = (Vec::new(), Vec::new());
-    for backend in [Backend::Etcd, Backend::Redis, Backend::RedisSentinel, Backend::Memory] {
+    for backend in Backend::ALL {
         let shared = Shared::default();
         let mut faults = faults::catalogue(backend);
-        if backend == Backend::RedisSentinel {
+        if [Backend::RedisSentinel, Backend::RedisCluster].contains(&backend) {
             // These are tried with one Redis server.
             faults.retain(|fault| !fault.starts_with("leasehold-"));
         }

@@ -28,7 +28,9 @@ pub(crate) struct Witness {
     /// Completes once a temporary effect was observed.
     meanwhile: Option<AbortOnDropHandle<()>>,
     redis: Option<BeforeRedis>,
-    master: Option<usize>,
+    /// The master, or those of the shards.
+    masters: Vec<usize>,
+    migrations: u64,
     revision: Option<i64>,
 }
 
@@ -42,7 +44,7 @@ struct BeforeRedis {
 impl Witness {
     /// Records the state before the fault.
     pub(crate) async fn before(world: &mut World, fault: &str) -> anyhow::Result<Self> {
-        let (mut redis, mut master, mut revision) = (None, None, None);
+        let (mut redis, mut masters, mut revision) = (None, Vec::new(), None);
         match &world.store {
             Store::Redis(server) => {
                 let mut connection = server.connect().await?;
@@ -55,7 +57,8 @@ impl Witness {
                 let ahead_ms = ahead_ms(&mut connection).await?;
                 redis = Some(BeforeRedis { run, ahead_ms, connection });
             }
-            Store::RedisSentinel(deployment) => master = Some(deployment.whole().await?),
+            Store::RedisSentinel(deployment) => masters.push(deployment.whole().await?),
+            Store::RedisCluster(cluster) => masters.extend(cluster.whole().await?),
             Store::Etcd(cluster) => revision = Some(current_revision(cluster).await?),
             Store::Memory => {}
         }
@@ -65,7 +68,8 @@ impl Witness {
             processes,
             meanwhile: meanwhile.map(AbortOnDropHandle::new),
             redis,
-            master,
+            masters,
+            migrations: migrations(world).await?,
             revision,
         })
     }
@@ -99,11 +103,19 @@ impl Witness {
             _ => {}
         }
         let happened = self.meanwhile.as_ref().is_none_or(|it| it.is_finished());
-        if let Store::RedisSentinel(deployment) = &world.store {
+        let masters = match &world.store {
+            Store::RedisSentinel(deployment) => vec![deployment.whole().await?],
+            Store::RedisCluster(cluster) => cluster.whole().await?.into(),
+            _ => Vec::new(),
+        };
+        if !masters.is_empty() {
             let is_so = match injected.name.as_str() {
-                "sentinel-master-stalls" => true,
-                "sentinel-killed" => restarted == 1,
-                _ => Some(deployment.whole().await?) != self.master,
+                "sentinel-master-stalls" | "cluster-master-stalls" => true,
+                "sentinel-killed" | "cluster-replica-killed" => restarted == 1,
+                name if name.starts_with("cluster-slots-") => {
+                    migrations(world).await? > self.migrations
+                }
+                _ => masters != self.masters,
             };
             return Ok(happened && is_so);
         }
@@ -123,9 +135,25 @@ impl Witness {
                 let before = self.revision.context("no look at etcd before")?;
                 etcd_shows(cluster, injected, before).await
             }
-            Store::RedisSentinel(_) | Store::Memory => Ok(false),
+            _ => Ok(false),
         }
     }
+}
+
+/// How often the nodes of a Cluster have sent keys to others.
+async fn migrations(world: &World) -> anyhow::Result<u64> {
+    let Store::RedisCluster(cluster) = &world.store else { return Ok(0) };
+    let mut sum = 0;
+    for address in cluster.addresses()? {
+        let client = redis::Client::open(format!("redis://{address}"))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let stats: String =
+            cmd("INFO").arg("commandstats").query_async(&mut connection).await?;
+        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_migrate:calls="));
+        let calls = calls.and_then(|calls| calls.split(',').next()).unwrap_or("0");
+        sum += calls.parse::<u64>()?;
+    }
+    Ok(sum)
 }
 
 fn processes(world: &mut World) -> Vec<u32> {
@@ -134,6 +162,7 @@ fn processes(world: &mut World) -> Vec<u32> {
         Store::Memory => {}
         Store::Redis(redis) => ids.extend(redis.id()),
         Store::RedisSentinel(deployment) => ids.extend(deployment.ids()),
+        Store::RedisCluster(cluster) => ids.extend(cluster.ids()),
         Store::Etcd(etcd) => ids.extend(etcd.members().iter().filter_map(Member::id)),
     }
     ids

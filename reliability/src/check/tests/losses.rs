@@ -1,5 +1,7 @@
 //! What a failover of Redis may lose, and what it may not.
 
+use std::ops::RangeInclusive;
+
 use crate::{
     check::{
         Rule::{
@@ -14,6 +16,7 @@ use crate::{
     },
     faults::Voids,
     history::{Call, Granted, Outcome},
+    slots::slot_of,
     world::Backend,
 };
 
@@ -26,7 +29,7 @@ const LEFT_MS: u64 = 4_000;
 fn failed_over() -> Story {
     let lost = Voids::AnsweredSince(KEPT_MS * 1_000_000);
     let story = on(Backend::RedisSentinel);
-    story.fault_called("sentinel-promoted", PROMOTED_MS, LEFT_MS, lost)
+    story.fault_called("replica-promoted", PROMOTED_MS, LEFT_MS, lost)
 }
 
 /// The rules that are violated, and what explains further violations.
@@ -85,7 +88,7 @@ fn what_will_be_lost_is_there_until_then() {
     let lost = Voids::AnsweredSince(KEPT_MS * 1_000_000);
     let promoted = |at_ms: u64| {
         let story = on(Backend::RedisSentinel);
-        story.fault_called("sentinel-promoted", at_ms, at_ms + 3_000, lost.clone())
+        story.fault_called("replica-promoted", at_ms, at_ms + 3_000, lost.clone())
     };
     let renewed = |at_ms: u64| {
         let story = promoted(at_ms)
@@ -171,7 +174,7 @@ fn only_faults_of_redis_servers_lose_replies() {
         "sentinel-master-stalls",
         "sentinel-failover-ordered",
         "sentinel-replicas-behind",
-        "sentinel-promoted",
+        "replica-promoted",
     ] {
         assert_eq!(during(name), [], "{name}");
     }
@@ -243,4 +246,19 @@ fn the_end_of_a_wait_may_be_lost() {
     };
     assert_eq!(rules(failed_over()), []);
     assert_eq!(rules(on(Backend::RedisSentinel)), [Served], "there was no failover");
+}
+
+#[test]
+fn a_loss_at_one_shard_excuses_nothing_at_the_others() {
+    let at = |slots: &[RangeInclusive<u16>]| {
+        let mut story = granted_twice(KEPT_MS, 1_200);
+        story.backend = Backend::RedisCluster;
+        story.faults[0].slots = Some(slots.to_vec());
+        found(&story)
+    };
+    let slot = slot_of(b"r");
+    assert_eq!(at(&[5_461..=10_922]), excused_by(Write::Grant), "slot {slot}");
+    assert_eq!(at(&[0..=5_460, slot..=slot]), excused_by(Write::Grant));
+    assert_eq!(at(&[0..=5_460, 10_923..=16_383]), violates(OneHolder));
+    assert_eq!(at(&[]), violates(OneHolder));
 }
