@@ -67,7 +67,7 @@ pub async fn increment_under_faults(
         checks_tokens,
         process,
         history: folder.join(format!("history-{process}.jsonl")),
-        reads,
+        reads: reads && settings.backend.is_shared(),
         times: None,
         compute_ms: 5,
         ttl_ms: 300,
