@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// silenceMax is how long a waiter hears nothing before it gives up; pings come every 10 s.
+	// silenceMax is how long a waiter may receive nothing before it gives up; pings come every 10 s.
 	silenceMax = 30 * time.Second
 	// answerGrace is how long after the end of a wait the answer may come.
 	answerGrace = 10 * time.Second
 )
 
-// waiting is what the goroutine of a stream tells until the lock is granted.
+// waiting is what the goroutine of a stream reports until the lock is granted.
 type waiting struct {
 	granted chan grantedAt
 	pings   chan struct{}
 	failed  chan error
-	silent  func() // called when it gives up for want of an answer
+	silent  func() // called when the wait ends because no answer came
 }
 
 type grantedAt struct {

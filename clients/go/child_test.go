@@ -21,7 +21,7 @@ const (
 )
 
 // child is another process that holds the lock that the variable names. For each line that
-// it reads it answers what Check says.
+// it reads, it prints what Check returns.
 func child() int {
 	locks, err := leasehold.New(stage.Store)
 	if err != nil {
@@ -77,7 +77,7 @@ func startHolder(t *testing.T, s theStage, name string, ttl time.Duration) *hold
 	})
 	h.output = bufio.NewReader(output)
 	if said := h.line(t); said != "held" {
-		t.Fatalf("the child process says %s", said)
+		t.Fatalf("the child process printed %s", said)
 	}
 	return h
 }

@@ -32,7 +32,7 @@ func WithEndpoint(endpoint string) ClientOption {
 }
 
 // WithConn calls the sidecar over a connection of the caller, which Close leaves open.
-// That of Dapr's SDK is its client's GrpcClientConn().
+// With Dapr's SDK it is the client's GrpcClientConn().
 func WithConn(conn grpc.ClientConnInterface) ClientOption {
 	return func(o *clientOptions) { o.conn = conn }
 }
@@ -44,8 +44,8 @@ func WithAPIToken(token string) ClientOption {
 }
 
 // New makes a client for the store of this name, as the sidecar's component YAML has it. It does
-// not connect: the first call does. Its error is of type [*Error], for a store without
-// a name or an address that is none, which may be that of a variable.
+// not connect: the first call does. It fails with an [*Error] if the name is empty, or if the
+// address, which may come from a variable, is invalid.
 func New(store string, chosen ...ClientOption) (*Locks, error) {
 	o := &clientOptions{}
 	for _, choose := range chosen {
@@ -85,5 +85,5 @@ func New(store string, chosen ...ClientOption) (*Locks, error) {
 }
 
 // Close closes the connection, unless it is the caller's. Locks that are still held over it are
-// released by that, and lost.
+// released and lost.
 func (c *Locks) Close() error { return c.conn.close() }

@@ -34,7 +34,7 @@ func shortWork(t *testing.T, locks *leasehold.Locks) error {
 func TestTheAddressAndTokenComeFromTheEnvironment(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
-			t.Setenv("DAPR_API_TOKEN", "a-secret") // that of the sidecar too
+			t.Setenv("DAPR_API_TOKEN", "a-secret") // the sidecar expects it, too
 			s := ownStage(t, backend)
 			for _, variables := range [][2]string{
 				{"", strconv.Itoa(s.GRPCPort)},
@@ -104,7 +104,7 @@ func TestASidecarThatIsGoneIsUnavailable(t *testing.T) {
 		`no sidecar: connection refused; start "leasehold sidecar", or check the address of the connection given by WithConn`: leasehold.WithConn(conn),
 	} {
 		err := shortWork(t, clientOf(t, option))
-		if told := refusal(t, err); told.Reason != "UNAVAILABLE" || told.Message != message || errors.Is(err, leasehold.ErrNotAcquired) {
+		if refused := refusal(t, err); refused.Reason != "UNAVAILABLE" || refused.Message != message || errors.Is(err, leasehold.ErrNotAcquired) {
 			t.Errorf("it is refused with %v", err)
 		}
 	}
@@ -113,9 +113,9 @@ func TestASidecarThatIsGoneIsUnavailable(t *testing.T) {
 func TestAnHTTPPortIsNamed(t *testing.T) {
 	onEach(t, func(t *testing.T, s theStage) {
 		address := fmt.Sprintf("127.0.0.1:%d", s.HTTPPort)
-		told := refusal(t, shortWork(t, clientOf(t, leasehold.WithEndpoint(address))))
-		if !strings.HasPrefix(told.Message, address+" is the sidecar's HTTP port; ") || !strings.Contains(told.Message, "DAPR_GRPC_PORT") {
-			t.Errorf("it is refused with %v", told)
+		refused := refusal(t, shortWork(t, clientOf(t, leasehold.WithEndpoint(address))))
+		if !strings.HasPrefix(refused.Message, address+" is the sidecar's HTTP port; ") || !strings.Contains(refused.Message, "DAPR_GRPC_PORT") {
+			t.Errorf("it is refused with %v", refused)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestTheAddressOfTheEnvironmentIsCheckedAndNamed(t *testing.T) {
 		t.Setenv("DAPR_GRPC_ENDPOINT", "")
 		t.Setenv(bad[0], bad[1])
 		_, err := leasehold.New(stage.Store)
-		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, bad[0]+" ") {
+		if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, bad[0]+" ") {
 			t.Errorf("%v is refused with %v", bad, err)
 		}
 		if err := shortWork(t, clientOf(t, leasehold.WithEndpoint("127.0.0.1:1"))); refusal(t, err).Reason != "UNAVAILABLE" {
@@ -148,7 +148,7 @@ func TestABadAddressIsNamed(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"", "127.0.0.1", "ftp://host:1", "http://", "http://host:1/path", "host:", "host:abc", "http://host:0"} {
 		_, err := leasehold.New(stage.Store, leasehold.WithEndpoint(endpoint))
-		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "endpoint") {
+		if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, "endpoint") {
 			t.Errorf("%q is refused with %v", endpoint, err)
 		}
 	}
@@ -177,7 +177,7 @@ func ExampleLocks_Do() {
 	}, leasehold.Wait(10*time.Second), leasehold.Label("invoice run"))
 	switch {
 	case errors.Is(err, leasehold.ErrNotAcquired):
-		fmt.Println("somebody else is at it")
+		fmt.Println("somebody else holds the lock")
 	case errors.Is(err, leasehold.ErrLockLost):
 		fmt.Println("stopped in the middle")
 	}

@@ -24,7 +24,7 @@ type link struct {
 	users int
 }
 
-// use is the link for a new lock, which calls leave in the end.
+// use returns the link for a new lock. The lock calls leave in the end.
 func (c *connection) use() *link {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,8 +42,8 @@ func (c *connection) leave(l *link) {
 	}
 }
 
-// replace lets new locks use another connection than a link that has not answered. What uses that link goes on
-// with it. The caller's connection is kept.
+// replace gives new locks another connection, because this link has not answered. Locks and requests that
+// use the link stay on it. The caller's connection is kept.
 func (c *connection) replace(silent *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

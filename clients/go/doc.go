@@ -11,7 +11,7 @@
 //	}, leasehold.Wait(10*time.Second))
 //
 // A lock is the life of a gRPC stream: the sidecar renews it while the stream is open, and
-// releases it at once when the process dies. The client never believes in a lock for longer
+// releases it at once when the process dies. The client never treats a lock as held for longer
 // than the sidecar does, even if the sidecar is suspended or cut off: it asks every sixth of
 // the TTL, and gives the lock up before the time that the last answer allowed has passed.
 //

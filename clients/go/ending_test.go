@@ -52,13 +52,13 @@ func TestWhatAnUnlockLeavesIsNotLostAgain(t *testing.T) {
 			unlock(t, outer)
 			s.force(t, name)
 			<-inner.Context().Done()
-			if told := refusal(t, inner.Unlock()); told.Cause != leasehold.CauseForced {
-				t.Errorf("the inner lock was lost with %v", told)
+			if lost := refusal(t, inner.Unlock()); lost.Cause != leasehold.CauseForced {
+				t.Errorf("the inner lock was lost with %v", lost)
 			}
-			if told := refusal(t, outer.Check()); told.Cause != leasehold.CauseEnded || outer.ValidFor() != 0 {
-				t.Errorf("the outer handle says %v", told)
+			if lost := refusal(t, outer.Check()); lost.Cause != leasehold.CauseEnded || outer.ValidFor() != 0 {
+				t.Errorf("Check of the outer handle returned %v", lost)
 			}
-			// The context of the ended work knows of no lock that another mode could disagree with.
+			// This context has no lock any more, so another mode is no conflict.
 			shared, err := locks.Lock(ctx, name, leasehold.Reentrant(), leasehold.InMode(leasehold.Shared))
 			if err != nil {
 				return err
@@ -201,7 +201,7 @@ func TestTheContextEndsWithTheWork(t *testing.T) {
 			return nil
 		})
 		if err != nil || kept.Err() == nil {
-			t.Errorf("the context says %v, Do %v", kept.Err(), err)
+			t.Errorf("the error of the context is %v, that of Do %v", kept.Err(), err)
 		}
 	})
 }
@@ -215,7 +215,7 @@ func TestAReentrantLockCounts(t *testing.T) {
 					t.Errorf("the inner lock is %d, the outer %d", inner.Token(), outer.Token())
 				}
 				_, err := locks.Lock(ctx, name, leasehold.Reentrant(), leasehold.InMode(leasehold.Shared))
-				if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "InMode") {
+				if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, "InMode") {
 					t.Errorf("another mode is refused with %v", err)
 				}
 				return nil

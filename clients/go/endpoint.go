@@ -27,7 +27,7 @@ var reconnects = grpc.ConnectParams{
 var pings = keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}
 
 // endpointFromEnvironment is DAPR_GRPC_ENDPOINT, else DAPR_GRPC_PORT of this host, else port 50001.
-// It names the variable too.
+// It also returns the name of the variable.
 func endpointFromEnvironment() (variable, endpoint string, err error) {
 	variable = "DAPR_GRPC_ENDPOINT"
 	if endpoint = os.Getenv(variable); endpoint != "" {
@@ -62,12 +62,12 @@ func dial(source, endpoint string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient(target, grpc.WithTransportCredentials(transport), grpc.WithConnectParams(reconnects),
 		grpc.WithKeepaliveParams(pings))
 	if err != nil {
-		return nil, invalid(source, "is no address: "+err.Error())
+		return nil, invalid(source, "is not a valid address: "+err.Error())
 	}
 	return conn, nil
 }
 
-// parseEndpoint is what gRPC calls the target, and whether to use TLS.
+// parseEndpoint returns what gRPC calls the target, and whether to use TLS.
 func parseEndpoint(source, endpoint string) (target string, secure bool, err error) {
 	if strings.HasPrefix(endpoint, "unix:") {
 		return endpoint, false, nil

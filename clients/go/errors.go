@@ -20,7 +20,7 @@ var (
 	ErrLockLost = errors.New("leasehold: the lock is lost")
 )
 
-// Cause says why a lock was lost. A newer sidecar may tell causes that are not listed here.
+// Cause says why a lock was lost. A newer sidecar may report causes that are not listed here.
 type Cause string
 
 const (
@@ -45,7 +45,7 @@ const (
 	CauseUnconfirmed Cause = "unconfirmed"
 )
 
-// Reasons that are told by this library itself. All others are the sidecar's.
+// Reasons that this library uses itself. All others come from the sidecar.
 const (
 	reasonInvalid     = "INVALID_REQUEST"
 	reasonLocked      = "RESOURCE_LOCKED"
@@ -56,7 +56,7 @@ const (
 	reasonWaitEnded   = "WAIT_DEADLINE"
 )
 
-// Error is what a call of this package fails with.
+// Error is the error of a call of this package.
 type Error struct {
 	// Reason is the reason of the sidecar's google.rpc.ErrorInfo, such as RESOURCE_LOCKED,
 	// WAIT_DEADLINE, LOCK_LOST or INVALID_REQUEST; without one the name of the gRPC code,
@@ -66,7 +66,7 @@ type Error struct {
 	Message string
 	// Resource is the name of the lock.
 	Resource string
-	// Holder is who had the lock, for RESOURCE_LOCKED, if the sidecar told it. It is
+	// Holder is who had the lock, for RESOURCE_LOCKED, if the sidecar named it. It is
 	// for people, and proves nothing.
 	Holder string
 	// Cause says why the lock was lost, for LOCK_LOST.
@@ -88,7 +88,7 @@ func (e *Error) Error() string {
 	return text + ": " + e.Message
 }
 
-// Is tells whether target is the sentinel of this kind of error.
+// Is reports whether target is the sentinel of this kind of error.
 func (e *Error) Is(target error) bool {
 	switch target {
 	case ErrNotAcquired:
@@ -115,7 +115,7 @@ func unavailable(resource, message string, err error) *Error {
 	return &Error{Reason: reasonUnavailable, Message: message, Resource: resource, err: err}
 }
 
-// inSeconds is a duration as messages tell it.
+// inSeconds formats a duration for messages.
 func inSeconds(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + " s"
 }
@@ -123,20 +123,20 @@ func inSeconds(d time.Duration) string {
 // refused is the error of a gRPC call that failed.
 func refused(resource string, err error) *Error {
 	refusal := status.Convert(err)
-	told := &Error{
+	failure := &Error{
 		Reason: code.Code(refusal.Code()).String(), Message: refusal.Message(), Resource: resource, err: err,
 	}
 	for _, detail := range refusal.Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetReason() != "" {
-			told.Reason = info.GetReason()
-			told.Holder = info.GetMetadata()["holder"]
-			told.Cause = Cause(info.GetMetadata()["cause"])
+			failure.Reason = info.GetReason()
+			failure.Holder = info.GetMetadata()["holder"]
+			failure.Cause = Cause(info.GetMetadata()["cause"])
 		}
 	}
-	if told.Reason == reasonLost && told.Cause == "" {
-		told.Cause = CauseEnded
+	if failure.Reason == reasonLost && failure.Cause == "" {
+		failure.Cause = CauseEnded
 	}
-	return told
+	return failure
 }
 
 // outcome is what work under a lock ends with: its own error, its lock's loss, or both.
@@ -151,14 +151,14 @@ func outcome(own error, lost *Error) error {
 	}
 }
 
-// reportsCancellation tells whether err says only that the work was cancelled, because lost.
-// An error that joins others does so if all of them do.
+// reportsCancellation reports whether err means only that the work was cancelled because of lost.
+// For an error that joins others, all of them must.
 func reportsCancellation(err error, lost *Error) bool {
 	if err == context.Canceled || err == error(lost) {
 		return true
 	}
 	switch err := err.(type) {
-	case *Error: // that of another lock
+	case *Error: // of another lock
 		return false
 	case interface{ GRPCStatus() *status.Status }:
 		return err.GRPCStatus().Code() == codes.Canceled
@@ -172,7 +172,7 @@ func reportsCancellation(err error, lost *Error) bool {
 		}
 		return len(err.Unwrap()) > 0
 	default:
-		// Package net has an error of its own for this, which only errors.Is knows.
+		// Package net has its own error for this, which only errors.Is recognizes.
 		return errors.Is(err, context.Canceled)
 	}
 }

@@ -66,10 +66,10 @@ func (e *example) says(t *testing.T, text string) {
 				return
 			}
 			if !more {
-				t.Fatalf("it ended without saying %q", text)
+				t.Fatalf("it ended without printing %q", text)
 			}
 		case <-late:
-			t.Fatalf("it does not say %q", text)
+			t.Fatalf("it did not print %q", text)
 		}
 	}
 }
@@ -106,7 +106,7 @@ func TestTheSecondCandidateTakesOver(t *testing.T) {
 			}
 			second.says(t, "second leads")
 			s.force(t, "leader")
-			second.says(t, "second leads no more")
+			second.says(t, "second is no longer the leader")
 			second.says(t, "second leads with")
 		})
 	}

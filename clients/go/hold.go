@@ -10,7 +10,7 @@ import (
 	"github.com/leasehold/leasehold/clients/go/internal/pb"
 )
 
-// hold is a grant of the sidecar, and what the client believes of it. Several handles may share it.
+// hold is a grant of the sidecar, and its state in the client. Several handles may share it.
 type hold struct {
 	locks       *Locks
 	link        *link
@@ -18,7 +18,7 @@ type hold struct {
 	closeStream context.CancelFunc
 	received    chan struct{} // closed when the stream's goroutine has ended
 
-	// Known since the grant.
+	// Set by the grant.
 	grant      *pb.LockAcquired
 	ttl        time.Duration
 	margin     time.Duration // StopBefore
@@ -36,11 +36,11 @@ type hold struct {
 	handles  int // those that have not been unlocked; 0 means that the grant is being released
 }
 
-// drift is what a TTL may differ by between the clocks of this host and the store's.
+// drift is by how much a TTL may differ between the clocks of this host and of the store's.
 func drift(ttl time.Duration) time.Duration { return ttl/20 + 20*time.Millisecond }
 
-// granted notes the grant of a request that was sent at that time. Its error is that of a
-// StopBefore that leaves no time, or of a safe deadline that has passed already.
+// granted records the grant of a request that was sent at that time. It fails if StopBefore leaves
+// no time, or if the safe deadline has passed already.
 func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) error {
 	h.grant, h.ttl = grant, grant.GetTtl().AsDuration()
 	h.margin = o.margin(h.ttl)
@@ -64,7 +64,7 @@ func (h *hold) granted(grant *pb.LockAcquired, sent time.Duration, o *options) e
 }
 
 // confirm moves the safe deadline. A lock whose deadline has passed unnoticed, because the process
-// was suspended, is lost all the same.
+// was suspended, is lost nevertheless.
 func (h *hold) confirm(deadline time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -73,7 +73,7 @@ func (h *hold) confirm(deadline time.Duration) {
 	}
 }
 
-// lose notes a loss, unless there is one already or the grant is being released.
+// lose records a loss, unless there is one already or the grant is being released.
 func (h *hold) lose(lost *Error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -98,13 +98,13 @@ func (h *hold) lossByStream(err error) *Error {
 	if errors.Is(err, io.EOF) {
 		return lockLost(name, CauseEnded, "it was unlocked or taken over by another call", nil)
 	}
-	switch told := refused(name, err); told.Reason {
+	switch failure := refused(name, err); failure.Reason {
 	case reasonLost:
-		return told
+		return failure
 	case reasonShutdown:
-		return lockLost(name, CauseShuttingDown, told.Message, err)
+		return lockLost(name, CauseShuttingDown, failure.Message, err)
 	default:
-		return lockLost(name, CauseDisconnected, "the stream broke: "+told.Message, err)
+		return lockLost(name, CauseDisconnected, "the stream broke: "+failure.Message, err)
 	}
 }
 
@@ -128,7 +128,7 @@ func (h *hold) validForLocked() time.Duration {
 	return left
 }
 
-// lossByClock blames MaxHold if that is what the deadline comes from. The sidecar counts MaxHold too, and
+// lossByClock names MaxHold as the cause if the deadline comes from it. The sidecar counts MaxHold too, and
 // began to count it later: the difference is within the drift allowance.
 func (h *hold) lossByClock() *Error {
 	name := h.request.GetResourceId()
@@ -145,7 +145,7 @@ func (h *hold) loss() *Error {
 	return h.lost
 }
 
-// join adds a handle. It answers false if the grant has been released, and an error if it is lost or has
+// join adds a handle. It returns false if the grant has been released, and an error if it is lost or has
 // another mode.
 func (h *hold) join(mode Mode) (bool, error) {
 	h.mu.Lock()
@@ -163,7 +163,7 @@ func (h *hold) join(mode Mode) (bool, error) {
 	return true, nil
 }
 
-// leave removes a handle, and releases the grant with the last one. It answers the loss, if any.
+// leave removes a handle, and releases the grant with the last one. It returns the loss, if any.
 func (h *hold) leave(ctx context.Context) *Error {
 	h.mu.Lock()
 	h.validForLocked()

@@ -31,7 +31,7 @@ func TestAnAnswerDoesNotExceedMaxHold(t *testing.T) {
 
 func TestAnAnswerRevivesNoLockWhoseDeadlineHasPassed(t *testing.T) {
 	t.Parallel()
-	h := grantedHold(t, now()-time.Hour, time.Minute, nil) // nobody has looked at the clock since
+	h := grantedHold(t, now()-time.Hour, time.Minute, nil) // the clock was not read since
 	h.confirm(now() + time.Hour)
 	if valid := h.validFor(); valid != 0 || h.loss().Cause != CauseUnconfirmed {
 		t.Errorf("it is valid for %v, lost with %v", valid, h.loss())

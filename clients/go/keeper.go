@@ -7,7 +7,7 @@ import (
 	"github.com/leasehold/leasehold/clients/go/internal/pb"
 )
 
-// answerTimeMax limits how long an answer to CheckLocks is waited for.
+// answerTimeMax limits the wait for an answer to CheckLocks.
 const answerTimeMax = 5 * time.Second
 
 // keep asks for how long the lock is valid, until it is lost or ctx ends.
@@ -52,7 +52,7 @@ func (h *hold) lossByCheck(check *pb.LockCheck) *Error {
 	return lockLost(h.request.GetResourceId(), cause, "the sidecar answers "+check.GetReason(), nil)
 }
 
-// sleep answers false if ctx ended first.
+// sleep returns false if ctx ended first.
 func sleep(ctx context.Context, duration time.Duration) bool {
 	timer := time.NewTimer(duration)
 	defer timer.Stop()

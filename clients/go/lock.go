@@ -17,7 +17,7 @@ type Lock struct {
 	scoped bool        // a Do or TryDo ends the context
 	ended  atomic.Bool
 	once   sync.Once
-	lost   *Error // what ended the lock before the Unlock; known when once is done
+	lost   *Error // what ended the lock before the Unlock; set when once is done
 }
 
 func newLock(ctx context.Context, h *hold) *Lock {
@@ -40,10 +40,10 @@ func (l *Lock) Namespace() []string { return slices.Clone(l.hold.request.GetName
 // Resource is the name of the lock.
 func (l *Lock) Resource() string { return l.hold.request.GetResourceId() }
 
-// LockID proves the ownership: whoever has it can unlock and renew the lock.
+// LockID proves the ownership: with it, a process can unlock and renew the lock.
 func (l *Lock) LockID() string { return l.hold.grant.GetLockId() }
 
-// GrantID names this grant to everybody, and proves nothing. It is empty if the store has no inspection.
+// GrantID is the public name of this grant, and proves nothing. It is empty if the store has no inspection.
 func (l *Lock) GrantID() string { return l.hold.grant.GetGrantId() }
 
 // Context is derived from the context that the lock was taken with. It ends when the lock is
@@ -93,8 +93,8 @@ func (l *Lock) Unlock() error {
 	return nil
 }
 
-// unlock answers false if this was done before. A Do keeps the context of its work: work that unlocks
-// early is not cancelled by that, nor by what becomes of the grant's other handles.
+// unlock returns false if this was done before. A Do keeps the context of its work: work that unlocks
+// early is not cancelled by that, nor by the end of the grant's other handles.
 func (l *Lock) unlock() (first bool) {
 	l.once.Do(func() {
 		first = true
@@ -122,7 +122,7 @@ func (l *Lock) run(work func(context.Context, *Lock) error) (err error) {
 	defer func() {
 		l.unlock()
 		l.end()
-		// Also if the work has unlocked, and has not looked at the answer.
+		// Also if the work has called Unlock and ignored its error.
 		err = outcome(err, l.lost)
 	}()
 	return work(l.ctx, l)

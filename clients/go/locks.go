@@ -49,7 +49,7 @@ func (c *Locks) TryDo(ctx context.Context, name string, work func(context.Contex
 }
 
 // Lock waits for the lock. The caller must call [Lock.Unlock]; until then the lock
-// is held, and renewed. The end of ctx ends the wait and [Lock.Context], and not the lock.
+// is held, and renewed. The end of ctx ends the wait and [Lock.Context], but not the lock.
 //
 // Nothing stops the caller when the lock is lost: watch [Lock.Context] or call [Lock.Check].
 // Its errors are those of Do for a lock that could not be taken.
@@ -104,18 +104,18 @@ func notGranted(name string, err error, o *options) error {
 	if missing, ok := err.(*unreachable); ok {
 		return unavailable(name, missing.message, missing.err)
 	}
-	told := refused(name, err)
+	failure := refused(name, err)
 	switch {
-	case told.Reason == reasonLocked && told.Holder != "":
-		told.Message = fmt.Sprintf("the lock %q is held by %s", name, told.Holder)
-	case told.Reason == reasonLocked:
-		told.Message = fmt.Sprintf("the lock %q is held by somebody else", name)
-	case told.Reason == reasonWaitEnded && o.wait != nil:
-		told.Message = fmt.Sprintf("the lock %q was not acquired within %s", name, inSeconds(*o.wait))
-	case told.Reason == reasonWaitEnded:
-		told.Message = fmt.Sprintf("the lock %q was not acquired: %s", name, told.Message)
+	case failure.Reason == reasonLocked && failure.Holder != "":
+		failure.Message = fmt.Sprintf("the lock %q is held by %s", name, failure.Holder)
+	case failure.Reason == reasonLocked:
+		failure.Message = fmt.Sprintf("the lock %q is held by somebody else", name)
+	case failure.Reason == reasonWaitEnded && o.wait != nil:
+		failure.Message = fmt.Sprintf("the lock %q was not acquired within %s", name, inSeconds(*o.wait))
+	case failure.Reason == reasonWaitEnded:
+		failure.Message = fmt.Sprintf("the lock %q was not acquired: %s", name, failure.Message)
 	}
-	return told
+	return failure
 }
 
 func errNoWork() error { return invalid("work", "is nil") }

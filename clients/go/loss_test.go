@@ -16,7 +16,7 @@ const lossTTL = 3 * time.Second
 
 // work is a Do in the background, whose work waits for the end of its context.
 type work struct {
-	lock   chan *leasehold.Lock // told when the work has begun
+	lock   chan *leasehold.Lock // gets the lock when the work has begun
 	ended  chan struct{}        // closed when the work has ended
 	result chan error           // what Do returned
 }
@@ -61,8 +61,8 @@ func (w *work) lost(t *testing.T, cause leasehold.Cause) {
 		if !errors.Is(err, leasehold.ErrLockLost) || errors.Is(err, context.Canceled) {
 			t.Fatalf("Do returned %v", err)
 		}
-		if told := refusal(t, err); told.Cause != cause || told.Reason != "LOCK_LOST" {
-			t.Errorf("it was lost with %v, not %s", told, cause)
+		if lost := refusal(t, err); lost.Cause != cause || lost.Reason != "LOCK_LOST" {
+			t.Errorf("it was lost with %v, not %s", lost, cause)
 		}
 	case <-time.After(patience):
 		t.Fatal("the work was not cancelled")
@@ -72,7 +72,7 @@ func (w *work) lost(t *testing.T, cause leasehold.Cause) {
 func TestMaxHoldEndsTheLock(t *testing.T) {
 	onEach(t, func(t *testing.T, s theStage) {
 		locks := s.client(t)
-		for _, margin := range []time.Duration{0, 100 * time.Millisecond} { // with 0 the sidecar may tell it first
+		for _, margin := range []time.Duration{0, 100 * time.Millisecond} { // with 0 the sidecar may report it first
 			w := start(t, locks, fresh(t), leasehold.MaxHold(time.Second), leasehold.StopBefore(margin))
 			w.begun(t)
 			w.lost(t, leasehold.CauseMaxHold)
@@ -103,8 +103,8 @@ func TestAForcedUnlockCancelsTheWork(t *testing.T) {
 		if cause := refusal(t, context.Cause(lock.Context())).Cause; cause != leasehold.CauseForced {
 			t.Errorf("the cause of the context is %s", cause)
 		}
-		if told := refusal(t, lock.Check()); told.Cause != leasehold.CauseForced || lock.ValidFor() != 0 {
-			t.Errorf("the handle says %v", told)
+		if lost := refusal(t, lock.Check()); lost.Cause != leasehold.CauseForced || lock.ValidFor() != 0 {
+			t.Errorf("Check returned %v", lost)
 		}
 	})
 }
@@ -214,7 +214,7 @@ func TestWorkThatBlocksSeesTheLossByCheck(t *testing.T) {
 		go func() {
 			result <- locks.Do(t.Context(), name, func(_ context.Context, lock *leasehold.Lock) error {
 				blocked <- lock
-				<-unblock // a call that knows of no context
+				<-unblock // a call without a context
 				return lock.Check()
 			})
 		}()
@@ -241,7 +241,7 @@ func TestASuspendedProcessSeesTheLossByCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second) // the deadline passes, and the sidecar still renews the lock
-		// The question waits in its input, so that no timer need have fired before it is answered.
+		// The line waits in its input, so that the child may answer it before any timer has fired.
 		if _, err := h.input.Write([]byte("check\n")); err != nil {
 			t.Fatal(err)
 		}
@@ -249,7 +249,7 @@ func TestASuspendedProcessSeesTheLossByCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said := h.line(t); !strings.Contains(said, "LOCK_LOST (unconfirmed)") {
-			t.Errorf("the first check says %s", said)
+			t.Errorf("the first check returned %s", said)
 		}
 		if state := s.inspect(t, name); len(state.Grants) != 1 {
 			t.Error("the sidecar has not renewed the lock")
@@ -259,7 +259,7 @@ func TestASuspendedProcessSeesTheLossByCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		if said := h.line(t); !strings.Contains(said, "LOCK_LOST (unconfirmed)") {
-			t.Errorf("a later check says %s", said)
+			t.Errorf("a later check returned %s", said)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 // stopBeforeMax limits the default of StopBefore.
 const stopBeforeMax = 5 * time.Second
 
-// Mode is what a lock allows besides itself.
+// Mode is whether others may hold the lock at the same time.
 type Mode int
 
 const (
@@ -37,8 +37,8 @@ type options struct {
 	stopBefore *time.Duration
 }
 
-// Wait limits how long a lock is waited for; 0 means not to wait. The default is to wait
-// without end. TryLock and TryDo do not wait, and refuse this option.
+// Wait limits how long a lock is waited for; 0 means not to wait. The default is no
+// limit. TryLock and TryDo do not wait, and refuse this option.
 func Wait(limit time.Duration) Option { return func(o *options) { o.wait = &limit } }
 
 // TTL is how long the lock lasts when nobody renews it. It must be positive. The default
@@ -55,7 +55,7 @@ func Namespace(segments ...string) Option {
 	return func(o *options) { o.namespace = segments }
 }
 
-// Label is the last part of the holder that others are shown: up to 128 bytes without control
+// Label is the last part of the holder name, which others can see: up to 128 bytes without control
 // characters. The default is none.
 func Label(label string) Option { return func(o *options) { o.label = label } }
 
@@ -68,14 +68,14 @@ func MaxHold(limit time.Duration) Option { return func(o *options) { o.maxHold =
 func RequestID(secret string) Option { return func(o *options) { o.requestID = secret } }
 
 // StopBefore is how long before the safe deadline the work is cancelled. It must not be
-// negative, and be shorter than MaxHold and than the granted TTL less the drift allowance (a
+// negative, and must be shorter than MaxHold and than the granted TTL less the drift allowance (a
 // twentieth of it and 20 ms). The default is a tenth of the granted TTL, or of MaxHold if that is
 // shorter, and at most 5 s.
 func StopBefore(margin time.Duration) Option { return func(o *options) { o.stopBefore = &margin } }
 
 // Reentrant lets the work take the same lock again. The inner call needs this option too, and a
 // context that descends from that of the work, or from [Lock.Context]. It gets the
-// same grant; its other options have no effect, and the last of them that ends releases the lock.
+// same grant, and its other options have no effect. The lock is released when the last of them ends.
 // The default is off: the inner call waits for the outer one.
 func Reentrant() Option { return func(o *options) { o.reentrant = true } }
 

@@ -30,7 +30,7 @@ func withOwned(ctx context.Context, key resourceKey, h *hold) context.Context {
 	return context.WithValue(ctx, ownedContextKey{}, &owned{key, h, outer})
 }
 
-// joinOwned is the grant that the owner of ctx has under this key, or nil.
+// joinOwned returns the grant that the owner of ctx has under this key, or nil.
 func joinOwned(ctx context.Context, key resourceKey, mode Mode) (*hold, error) {
 	entry, _ := ctx.Value(ownedContextKey{}).(*owned)
 	for ; entry != nil; entry = entry.outer {

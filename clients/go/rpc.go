@@ -26,7 +26,7 @@ const (
 
 var lockStream = &grpc.StreamDesc{StreamName: "LockStream", ServerStreams: true}
 
-// authorized is ctx with the API token, which takes the place of the caller's.
+// authorized is ctx with the API token, which replaces the caller's.
 func (c *Locks) authorized(ctx context.Context) context.Context {
 	if c.apiToken == "" {
 		return ctx
@@ -40,8 +40,8 @@ func (c *Locks) authorized(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, outgoing)
 }
 
-// openStream sends the request, and tells when it did. The time is taken once there is a connection,
-// so that what the connecting took does not count.
+// openStream sends the request, and returns when it did. The time is taken once there is a connection,
+// so that the time to connect does not count.
 func (h *hold) openStream(ctx context.Context) (grpc.ClientStream, time.Duration, error) {
 	stream, err := h.link.NewStream(h.locks.authorized(ctx), lockStream, methodLockStream)
 	if err != nil {
@@ -49,7 +49,7 @@ func (h *hold) openStream(ctx context.Context) (grpc.ClientStream, time.Duration
 	}
 	sent := now()
 	if err := stream.SendMsg(h.request); err != nil {
-		// The status of a stream that has ended is told by RecvMsg.
+		// RecvMsg returns the status of a stream that has ended.
 		return stream, sent, stream.RecvMsg(&pb.LockServerStream{})
 	}
 	return stream, sent, stream.CloseSend()
@@ -63,7 +63,7 @@ type unreachable struct {
 
 func (u *unreachable) Error() string { return u.message }
 
-// notReached is err, or what to do about it if it says that there is no connection.
+// notReached is err, or an error with a remedy if err means that there is no connection.
 func (h *hold) notReached(err error) error {
 	if status.Code(err) != codes.Unavailable {
 		return err
@@ -78,7 +78,7 @@ func (h *hold) notReached(err error) error {
 	return &unreachable{message + `; start "leasehold sidecar", or ` + remedy, err}
 }
 
-// connectFailure is what gRPC says of a failed connection, without the layers that it says it in.
+// connectFailure is gRPC's text for a failed connection, without the prefixes of its layers.
 func connectFailure(text string) string {
 	if _, quoted, found := strings.Cut(text, "connection error: desc = "); found {
 		if inner, err := strconv.Unquote(quoted); err == nil {
@@ -110,8 +110,8 @@ func (h *hold) checkLocks(ctx context.Context) (*pb.LockCheck, error) {
 	return answer.GetLocks()[0], nil
 }
 
-// unlock ends the grant. Its error is the loss that the sidecar told; any other failure
-// is none, because the end of the stream releases the lock too.
+// unlock ends the grant. It returns the loss, if the sidecar reported one. Any other failure is
+// ignored, because the end of the stream releases the lock, too.
 func (h *hold) unlock(ctx context.Context) *Error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unlockTime)
 	defer cancel()
@@ -125,11 +125,11 @@ func (h *hold) unlock(ctx context.Context) *Error {
 	if err == nil {
 		return nil
 	}
-	switch told := refused(h.request.GetResourceId(), err); told.Reason {
+	switch failure := refused(h.request.GetResourceId(), err); failure.Reason {
 	case reasonLost:
-		return told
+		return failure
 	case reasonNotFound:
-		return lockLost(told.Resource, CauseEnded, told.Message, err)
+		return lockLost(failure.Resource, CauseEnded, failure.Message, err)
 	default:
 		return nil
 	}

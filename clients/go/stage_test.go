@@ -124,7 +124,7 @@ func (s theStage) force(t *testing.T, resource string) {
 	}
 }
 
-// awaitWaiters waits until so many wait for a lock.
+// awaitWaiters waits until this many callers wait for a lock.
 func (s theStage) awaitWaiters(t *testing.T, resource string, count int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d wait for %s", count, resource), func() bool {
@@ -136,7 +136,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); !done(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("it did not happen that %s", what)
+			t.Fatalf("not in time: %s", what)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func refusal(t *testing.T, err error) *leasehold.Error {
 	t.Helper()
 	var refused *leasehold.Error
 	if !errors.As(err, &refused) {
-		t.Fatalf("%v is no *leasehold.Error", err)
+		t.Fatalf("%v is not a *leasehold.Error", err)
 	}
 	return refused
 }
@@ -72,7 +72,7 @@ func TestALockIsTakenAndReleased(t *testing.T) {
 		}
 		unlock(t, lock)
 		if lock.ValidFor() != 0 || !errors.Is(lock.Check(), leasehold.ErrLockLost) {
-			t.Errorf("it was unlocked and says %v", lock.Check())
+			t.Errorf("after Unlock, Check returned %v", lock.Check())
 		}
 		if cause := refusal(t, context.Cause(lock.Context())).Cause; cause != leasehold.CauseEnded {
 			t.Errorf("its context ended with %v", cause)
@@ -150,11 +150,11 @@ func TestATryThatMayNotWaitNamesTheHolder(t *testing.T) {
 		if !errors.Is(err, leasehold.ErrNotAcquired) {
 			t.Fatalf("it was refused with %v", err)
 		}
-		told := refusal(t, err)
-		if told.Reason != "RESOURCE_LOCKED" || !strings.HasPrefix(told.Holder, "app/") || !strings.HasSuffix(told.Holder, "/first") {
-			t.Errorf("it was refused with %+v", told)
+		refused := refusal(t, err)
+		if refused.Reason != "RESOURCE_LOCKED" || !strings.HasPrefix(refused.Holder, "app/") || !strings.HasSuffix(refused.Holder, "/first") {
+			t.Errorf("it was refused with %+v", refused)
 		}
-		if told.Message != fmt.Sprintf("the lock %q is held by %s", name, told.Holder) {
+		if refused.Message != fmt.Sprintf("the lock %q is held by %s", name, refused.Holder) {
 			t.Errorf("it was refused with %v", err)
 		}
 	})
@@ -166,7 +166,7 @@ func TestTheLabelIsSeenByInspection(t *testing.T) {
 		state := s.inspect(t, lock.Resource())
 		if len(state.Grants) != 1 || !strings.HasSuffix(state.Grants[0].Holder, "/nightly-import") ||
 			state.Grants[0].GrantID != lock.GrantID() {
-			t.Errorf("inspection tells %+v", state)
+			t.Errorf("inspection returned %+v", state)
 		}
 	})
 }
@@ -197,10 +197,10 @@ func TestReadersShareALock(t *testing.T) {
 		locks, name := s.client(t), fresh(t)
 		take(t, locks, name, leasehold.InMode(leasehold.Shared))
 		if try(t, locks, name, leasehold.InMode(leasehold.Shared)) == nil {
-			t.Error("a second reader is kept out")
+			t.Error("a second reader is refused")
 		}
 		if try(t, locks, name) != nil {
-			t.Error("a writer is let in")
+			t.Error("a writer got the lock of a reader")
 		}
 	})
 }
@@ -231,7 +231,7 @@ func TestACancelledWaitLeavesNothing(t *testing.T) {
 			t.Errorf("the next in line: %v", err)
 		}
 		if state := s.inspect(t, name); len(state.Grants) != 0 || state.Waiters != 0 {
-			t.Errorf("there is left %+v", state)
+			t.Errorf("left over: %+v", state)
 		}
 	})
 }
@@ -249,7 +249,7 @@ func TestABadOptionIsNamed(t *testing.T) {
 			"label": leasehold.Label(strings.Repeat("x", 129)),
 		} {
 			_, err := locks.Lock(t.Context(), name, chosen)
-			if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, option) {
+			if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, option) {
 				t.Errorf("a bad %s is refused with %v", option, err)
 			}
 		}
@@ -258,7 +258,7 @@ func TestABadOptionIsNamed(t *testing.T) {
 			"StopBefore is not shorter than the granted TTL of 2 s, ": {leasehold.StopBefore(1880 * time.Millisecond), leasehold.TTL(2 * time.Second)},
 		} {
 			_, err := locks.Lock(t.Context(), name, chosen...)
-			if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, beginning) {
+			if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, beginning) {
 				t.Errorf("a StopBefore that leaves no time is refused with %v", err)
 			}
 		}
@@ -270,11 +270,11 @@ func TestABadOptionIsNamed(t *testing.T) {
 			t.Errorf("TryDo without work: %v", err)
 		}
 		_, err := locks.Lock(t.Context(), "")
-		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "name") {
+		if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, "name") {
 			t.Errorf("an empty name is refused with %v", err)
 		}
 		_, err = locks.TryLock(t.Context(), name, leasehold.Wait(time.Second))
-		if told := refusal(t, err); told.Reason != "INVALID_REQUEST" || !strings.HasPrefix(told.Message, "Wait") {
+		if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, "Wait") {
 			t.Errorf("a try that waits is refused with %v", err)
 		}
 	})
@@ -300,8 +300,8 @@ func TestARepeatedRequestIDFindsItsGrant(t *testing.T) {
 			t.Errorf("the tokens are %d and %d", first.Token(), second.Token())
 		}
 		<-first.Context().Done()
-		if told := refusal(t, first.Unlock()); told.Cause != leasehold.CauseEnded {
-			t.Errorf("the first was lost with %v", told)
+		if lost := refusal(t, first.Unlock()); lost.Cause != leasehold.CauseEnded {
+			t.Errorf("the first was lost with %v", lost)
 		}
 		if err := second.Check(); err != nil {
 			t.Error(err)

@@ -26,7 +26,7 @@ type StaleTokenError struct {
 	Key string
 	// Token is the one that was refused.
 	Token int64
-	// Seen is the greatest token so far; 0 if the fence does not tell it.
+	// Seen is the greatest token so far; 0 if the fence does not report it.
 	Seen int64
 }
 
@@ -39,10 +39,10 @@ func (e *StaleTokenError) Error() string {
 	return text
 }
 
-// Is tells whether target is ErrStaleToken.
+// Is reports whether target is ErrStaleToken.
 func (e *StaleTokenError) Is(target error) bool { return target == ErrStaleToken }
 
-// Holder is whoever has a token: a *leasehold.Lock, or a [Ticket].
+// Holder is anything that has a token: a *leasehold.Lock, or a [Ticket].
 type Holder interface {
 	Store() string
 	Namespace() []string
@@ -54,7 +54,7 @@ type Holder interface {
 type Ticket struct {
 	// LockStore is the name of the store.
 	LockStore string
-	// LockNamespace is where the name is, the outermost segment first; nil for none.
+	// LockNamespace is the namespace of the lock, the outermost segment first; nil if it has none.
 	LockNamespace []string
 	// Lock is the name of the lock.
 	Lock string

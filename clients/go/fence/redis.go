@@ -10,7 +10,7 @@ import (
 const staleReply = "STALETOKEN "
 
 // RedisScript has as KEYS the fence's key and those of the command, and as ARGV the token and
-// the words of the command. It answers what the command answers, or the error
+// the words of the command. It returns what the command returns, or the error
 // "STALETOKEN" and the greatest token.
 //
 // Tokens are compared as decimal digits: a number of Lua is exact up to 2^53 only.
@@ -63,6 +63,6 @@ func (r Redis) Run(ctx context.Context, holder Holder, keys []string, command ..
 		return nil, err
 	}
 	digits, _, _ := strings.Cut(rest, " ")
-	seen, _ := strconv.ParseInt(digits, 10, 64) // 0 is "not told"
+	seen, _ := strconv.ParseInt(digits, 10, 64) // 0: not reported
 	return nil, &StaleTokenError{Key: key, Token: token, Seen: seen}
 }

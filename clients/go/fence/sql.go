@@ -13,7 +13,7 @@ type Dialect struct {
 	// Guard takes the key and the token. It changes no row if the token is stale,
 	// unless there is a Seen.
 	Guard string
-	// Seen, if it is not empty, takes the key and tells the greatest token. It
+	// Seen, if it is not empty, takes the key and returns the greatest token. It
 	// follows Guard, because MySQL counts no row for an equal token either.
 	Seen string
 }

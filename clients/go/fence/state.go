@@ -13,10 +13,10 @@ import (
 const attempts = 10
 
 var (
-	// ErrNotFenced matches the error of a state that was saved without a fence, or with that
-	// of another lock.
+	// ErrNotFenced matches the error of a state that was saved without a fence, or with the
+	// fence of another lock.
 	ErrNotFenced = errors.New("fence: the state was not saved with this fence")
-	// ErrConflict matches the error of an Update that others came before ten times.
+	// ErrConflict matches the error of an Update that gave up because others saved first, ten times.
 	ErrConflict = errors.New("fence: others save the state all the time")
 )
 
@@ -38,11 +38,11 @@ type State struct {
 	Client *http.Client
 }
 
-// Stored is what a key has.
+// Stored is what is stored under a key.
 type Stored struct {
 	// Fence is the key of the fence, as [Key] makes it.
 	Fence string
-	// Token is the one that it was saved with.
+	// Token is the token that it was saved with.
 	Token int64
 	// Value is the JSON of the value.
 	Value json.RawMessage
@@ -75,11 +75,10 @@ func (s *State) Load(ctx context.Context, key string) (*Stored, error) {
 	return &Stored{Fence: read.Fence, Token: token, Value: read.Value, etag: etag}, nil
 }
 
-// Update saves what change makes of the value of a key, as JSON; it is given nil if there is no value.
-// It is called again if somebody else saves meanwhile. Its error, [ErrStaleToken] for a
-// smaller token than that of the value, [ErrNotFenced], [ErrConflict], that of
-// change, or that of a request means that nothing was saved, unless the answer to
-// the request was lost.
+// Update passes the value of a key to change, or nil if there is none, and saves the result as
+// JSON. It calls change again if somebody else saves meanwhile. Its error is [ErrStaleToken] for a
+// smaller token than that of the value, [ErrNotFenced], [ErrConflict], the error of change or the
+// error of a request. After an error nothing was saved, unless the answer to a request was lost.
 func (s *State) Update(ctx context.Context, holder Holder, key string, change func(value json.RawMessage) (any, error)) error {
 	fence, token := Key(holder), holder.Token()
 	for range attempts {
@@ -91,7 +90,7 @@ func (s *State) Update(ctx context.Context, holder Holder, key string, change fu
 			stored = &Stored{Fence: fence}
 		}
 		if stored.Fence != fence {
-			return fmt.Errorf("%w: %s has that of %s", ErrNotFenced, key, stored.Fence)
+			return fmt.Errorf("%w: %s has the fence %s", ErrNotFenced, key, stored.Fence)
 		}
 		if stored.Token > token {
 			return &StaleTokenError{Key: fence, Token: token, Seen: stored.Token}

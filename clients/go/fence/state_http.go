@@ -28,7 +28,7 @@ type options struct {
 	Consistency string `json:"consistency"`
 }
 
-// get reads the text and the ETag of a key: no text if there is none.
+// get reads the text and the ETag of a key. The text is empty if there is no such key.
 func (s *State) get(ctx context.Context, key string) ([]byte, string, error) {
 	status, text, header, err := s.call(ctx, http.MethodGet, "/"+url.PathEscape(key)+"?consistency=strong", nil)
 	if err != nil {
@@ -40,8 +40,8 @@ func (s *State) get(ctx context.Context, key string) ([]byte, string, error) {
 	return text, header.Get("ETag"), nil
 }
 
-// save writes a key, unless somebody has written it since the ETag was read. Without an ETag nobody
-// must have written it at all.
+// save writes a key, unless somebody has written it since the ETag was read. Without an ETag it
+// writes only a key that does not exist.
 func (s *State) save(ctx context.Context, key, etag string, value document) (bool, error) {
 	entry := item{Key: key, Value: value, Options: options{"first-write", "strong"}}
 	if etag != "" {

@@ -1,4 +1,4 @@
-// Leader takes part in the election of a leader: whoever holds the lock leads, all others wait.
+// Leader takes part in the election of a leader: the holder of the lock leads, all others wait.
 // Start it twice with different names, and end the first: the second takes over.
 //
 //	DAPR_GRPC_PORT=50001 go run ./examples/leader first
@@ -42,7 +42,7 @@ func campaign(ctx context.Context, locks *leasehold.Locks, name string) {
 		}
 		// The leadership or the sidecar was lost. Others may lead now: get in line again.
 		if errors.Is(err, leasehold.ErrLockLost) {
-			fmt.Println(name, "leads no more:", err)
+			fmt.Println(name, "is no longer the leader:", err)
 		} else if err != nil {
 			fmt.Println(name, "cannot take part:", err)
 		}
@@ -53,7 +53,7 @@ func campaign(ctx context.Context, locks *leasehold.Locks, name string) {
 	}
 }
 
-// lead does what only the leader may do, until it leads no more.
+// lead does what only the leader may do, until it is no longer the leader.
 func lead(ctx context.Context, name string, token int64) error {
 	fmt.Printf("%s leads with the token %d\n", name, token)
 	<-ctx.Done()

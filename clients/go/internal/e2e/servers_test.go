@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// program is a program on PATH, or where Debian puts that of PostgreSQL.
+// program finds a program on PATH, or where Debian puts PostgreSQL's.
 func program(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -63,7 +63,7 @@ func program(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// unprivileged is whom servers run as that refuse to run as root; nil if this is not root.
+// unprivileged is the user for servers that refuse to run as root; nil if this process is not root.
 func unprivileged() (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return nil, nil
@@ -79,7 +79,7 @@ func unprivileged() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}, nil
 }
 
-// folder is a short-lived folder that everybody may enter: sockets have short names.
+// folder is a temporary folder that every user may enter, with a short path for sockets.
 func folder(name string) (string, error) {
 	path, err := os.MkdirTemp("", name)
 	if err != nil {
@@ -89,7 +89,7 @@ func folder(name string) (string, error) {
 	return path, os.Chmod(path, 0o777)
 }
 
-// watch runs the server in its arguments until its input ends, which it does too when this
+// watch runs the server in its arguments until its input ends. The input also ends when this
 // process is killed or times out. The first argument is the signal that ends the server.
 const watch = `end=$1; shift; "$@" & read -r _; kill -s "$end" $!; wait $!`
 
@@ -132,7 +132,7 @@ func setUp(attributes *syscall.SysProcAttr, name string, arguments ...string) er
 	return nil
 }
 
-// answers waits until a database does.
+// answers waits until a database answers.
 func answers(db *sql.DB, err error) (*sql.DB, error) {
 	if err != nil {
 		return nil, err

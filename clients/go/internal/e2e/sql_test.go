@@ -13,7 +13,7 @@ import (
 	"github.com/leasehold/leasehold/clients/go/internal/stage"
 )
 
-// database is one that has both tables.
+// database is a database that has both tables.
 type database struct {
 	*sql.DB
 	dialect fence.Dialect
@@ -117,7 +117,7 @@ func testOldSnapshot(t *testing.T, start func() (*sql.DB, error), dialect fence.
 	}
 	// PostgreSQL may also say that it cannot serialize.
 	if err := d.dialect.Check(t.Context(), old, ticket(2)); err == nil {
-		t.Error("the stale token was let in")
+		t.Error("the stale token was accepted")
 	}
 }
 

@@ -26,8 +26,8 @@ func fresh(t *testing.T) string {
 	return fmt.Sprintf("%s-%d", strings.ReplaceAll(t.Name(), "/", "-"), time.Now().UnixNano())
 }
 
-// staleWriterLoses tells of two holders who add to an account. The first one loses its lock after it
-// has read, and comes to write when the second has written.
+// staleWriterLoses has two holders add to an account. The first one loses its lock after it has
+// read, and writes after the second has written.
 func staleWriterLoses(t *testing.T, s *stage.Stage, locks *leasehold.Locks, a account) {
 	t.Helper()
 	first, second, balance := twoHolders(t, s, locks, a)
@@ -48,7 +48,7 @@ func staleWriterLoses(t *testing.T, s *stage.Stage, locks *leasehold.Locks, a ac
 	}
 }
 
-// staleWriterWins is the same story without the fence.
+// staleWriterWins does the same without the fence.
 func staleWriterWins(t *testing.T, s *stage.Stage, locks *leasehold.Locks, a account) {
 	t.Helper()
 	_, _, balance := twoHolders(t, s, locks, a)
@@ -59,7 +59,7 @@ func staleWriterWins(t *testing.T, s *stage.Stage, locks *leasehold.Locks, a acc
 	}
 }
 
-// twoHolders is a holder that has lost its lock after it has read the balance, and its successor.
+// twoHolders returns a holder that has lost its lock after it has read the balance, and its successor.
 func twoHolders(t *testing.T, s *stage.Stage, locks *leasehold.Locks, a account) (first, second *leasehold.Lock, balance int) {
 	t.Helper()
 	name := fresh(t)

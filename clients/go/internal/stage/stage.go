@@ -21,7 +21,7 @@ import (
 // Store is the name of the store.
 const Store = "lockstore"
 
-// Stage is what runs. Its ports are on 127.0.0.1; that of Redis is 0 on other backends.
+// Stage is the running programs. Their ports are on 127.0.0.1; RedisPort is 0 on other backends.
 type Stage struct {
 	GRPCPort  int `json:"grpcPort"`
 	HTTPPort  int `json:"httpPort"`
@@ -87,13 +87,13 @@ func (s *Stage) Do(command string) error {
 	return nil
 }
 
-// Address is that of the sidecar's gRPC port.
+// Address is the address of the sidecar's gRPC port.
 func (s *Stage) Address() string { return fmt.Sprintf("127.0.0.1:%d", s.GRPCPort) }
 
-// ProxyAddress is that of the proxy before the sidecar's gRPC port.
+// ProxyAddress is the address of the proxy before the sidecar's gRPC port.
 func (s *Stage) ProxyAddress() string { return fmt.Sprintf("127.0.0.1:%d", s.ProxyPort) }
 
-// LockState is what inspection tells of a lock.
+// LockState is what inspection returns for a lock.
 type LockState struct {
 	Grants []struct {
 		GrantID, Holder, Mode string
@@ -101,7 +101,7 @@ type LockState struct {
 	Waiters int
 }
 
-// Inspect tells who holds a lock.
+// Inspect returns who holds a lock.
 func (s *Stage) Inspect(resource string) (LockState, error) {
 	var state LockState
 	answer, err := s.call(http.MethodGet, resource, "")
