@@ -72,13 +72,13 @@ record Endpoint(String target, boolean tls, boolean unix) {
         option + " must be host:port, http://…, https://… or unix:…, not " + address);
   }
 
-  /** Makes a channel; the option or the variable of that name is the one to blame. */
+  /** Makes a channel. An error names the option or variable of that name. */
   ManagedChannel open(String option) {
     ChannelCredentials credentials =
         tls ? TlsChannelCredentials.create() : InsecureChannelCredentials.create();
     ManagedChannelBuilder<?> channel =
         Grpc.newChannelBuilder(unix ? target : "dns:///" + target, credentials);
-    // Without this a connection that died without a reset is used for ever.
+    // Without this a connection that died without a reset is used forever.
     channel.keepAliveTime(10, TimeUnit.SECONDS).keepAliveTimeout(5, TimeUnit.SECONDS);
     if (unix) {
       channel.overrideAuthority("localhost");

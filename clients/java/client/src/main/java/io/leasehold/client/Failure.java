@@ -10,10 +10,10 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * What a gRPC error tells.
+ * The content of a gRPC error.
  *
  * @param reason the reason of its {@code ErrorInfo}, else the name of its code
- * @param metadata that of its {@code ErrorInfo}
+ * @param metadata the metadata of its {@code ErrorInfo}
  * @param described whether it has an {@code ErrorInfo}
  * @param message for people
  * @param origin the error
@@ -37,7 +37,7 @@ record Failure(
             ErrorInfo info = detail.unpack(ErrorInfo.class);
             return new Failure(info.getReason(), info.getMetadataMap(), true, message, error);
           } catch (InvalidProtocolBufferException ignored) {
-            break; // then the code tells enough
+            break; // then the gRPC code is the reason
           }
         }
       }
@@ -45,12 +45,12 @@ record Failure(
     return new Failure(status.getCode().name(), Map.of(), false, message, error);
   }
 
-  /** As the error of a call. */
+  /** Returns the error of a call. */
   LeaseholdException asException() {
     return new LeaseholdException(reason, message, origin);
   }
 
-  /** As the error of a lock that was not acquired. */
+  /** Returns the error of a lock that was not acquired. */
   LeaseholdException asException(LockRequest request, SidecarAddress address) {
     if (REFUSALS.contains(reason)) {
       String holder = metadata.get("holder");
@@ -75,7 +75,7 @@ record Failure(
     return lock + " was not acquired" + limit + (known ? "; it is held by " + holder : "");
   }
 
-  /** As the end of the stream of a lock that is held. */
+  /** Returns the loss, for the end of the stream of a lock that is held. */
   Loss asLoss() {
     return switch (described ? reason : "") {
       case "LOCK_LOST", "LOCK_NOT_FOUND" -> new Loss(cause(metadata.get("cause")), message, origin);
@@ -84,8 +84,8 @@ record Failure(
     };
   }
 
-  /** Whether a call that names a lock was told that it is not held any more. */
-  boolean tellsLoss() {
+  /** Whether a call was refused because the lock that it names is not held any more. */
+  boolean meansLoss() {
     return described && (reason.equals("LOCK_LOST") || reason.equals("LOCK_NOT_FOUND"));
   }
 

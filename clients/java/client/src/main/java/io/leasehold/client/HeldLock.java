@@ -13,7 +13,8 @@ import java.util.function.Consumer;
  * from any.
  *
  * <p>{@link #run} and {@link #call} stop their work when the lock is lost. Without them a lock can
- * only tell: by {@link #check}, {@link #isLost} and {@link #onLost}, and when it is closed.
+ * only report the loss: by {@link #check}, {@link #isLost} and {@link #onLost}, and when it is
+ * closed.
  */
 public final class HeldLock implements AutoCloseable {
   private final LockSession session;
@@ -28,7 +29,7 @@ public final class HeldLock implements AutoCloseable {
 
   /**
    * Returns the fencing token: positive, and greater than that of every earlier holder of the lock.
-   * Hand it to what the lock guards, and refuse a smaller one there.
+   * Pass it to what the lock guards, and refuse a smaller one there.
    *
    * @return the token
    */
@@ -46,7 +47,7 @@ public final class HeldLock implements AutoCloseable {
   }
 
   /**
-   * Returns the proof of ownership. A secret: whoever has it can unlock.
+   * Returns the proof of ownership. A secret: anybody who has it can unlock.
    *
    * @return the lock ID
    */
@@ -74,8 +75,7 @@ public final class HeldLock implements AutoCloseable {
   }
 
   /**
-   * Makes sure that the lock is held. Reads the clock, and makes no call, so it may be called
-   * often.
+   * Throws unless the lock is held. Reads the clock, and makes no call, so it may be called often.
    *
    * @throws LockLostException if it is lost or unlocked
    */
@@ -105,8 +105,8 @@ public final class HeldLock implements AutoCloseable {
   }
 
   /**
-   * Interrupts the calling thread when the lock is lost, until the answer is closed. For work that
-   * is called by somebody else; otherwise use {@link #run} or {@link #call}.
+   * Interrupts the calling thread when the lock is lost, until the returned scope is closed. For
+   * work that is called by somebody else; otherwise use {@link #run} or {@link #call}.
    *
    * @return to be closed by the same thread when the work has ended
    */
@@ -137,9 +137,10 @@ public final class HeldLock implements AutoCloseable {
    * <p>If the lock is lost meanwhile, this returns when the work has ended, and throws {@link
    * LockLostException}, whatever the work returned. If the work throws an error of its own, that is
    * thrown, and has the loss among its {@linkplain Throwable#getSuppressed() suppressed} ones. The
-   * error by which it says that it was interrupted is not its own: an {@link InterruptedException},
-   * {@link ClosedByInterruptException} or {@link InterruptedIOException}, one of {@link #check}, or
-   * anything with such a cause. It is among those that the {@link LockLostException} suppresses.
+   * error by which it reports that it was interrupted is not its own: an {@link
+   * InterruptedException}, {@link ClosedByInterruptException} or {@link InterruptedIOException},
+   * one of {@link #check}, or anything with such a cause. It is among those that the {@link
+   * LockLostException} suppresses.
    *
    * <p>The interrupt of the loss is cleared afterwards; one by somebody else is not.
    *
@@ -173,10 +174,10 @@ public final class HeldLock implements AutoCloseable {
     if (failure == null) {
       throw lost;
     }
-    if (failure instanceof LockLostException told && told.tells(resource(), token())) {
-      throw told;
+    if (failure instanceof LockLostException own && own.isOf(resource(), token())) {
+      throw own;
     }
-    if (saysInterrupted(failure)) {
+    if (reportsInterrupt(failure)) {
       lost.addSuppressed(failure);
       throw lost;
     }
@@ -184,13 +185,13 @@ public final class HeldLock implements AutoCloseable {
     throw HeldLock.<E>unchecked(failure);
   }
 
-  private boolean saysInterrupted(Throwable failure) {
+  private boolean reportsInterrupt(Throwable failure) {
     int depth = 0;
     for (Throwable at = failure; at != null && depth < 50; at = at.getCause(), depth++) {
       if (at instanceof InterruptedException
           || at instanceof ClosedByInterruptException
           || (at instanceof InterruptedIOException && !(at instanceof SocketTimeoutException))
-          || (at instanceof LockLostException told && told.tells(resource(), token()))) {
+          || (at instanceof LockLostException own && own.isOf(resource(), token()))) {
         return true;
       }
     }
@@ -204,7 +205,7 @@ public final class HeldLock implements AutoCloseable {
 
   /**
    * Sets a new {@code maxHold}: the lock is released this long from now, whatever the app does. It
-   * replaces the limit there was, and the default of {@code stopBefore} follows it. Takes at most 5
+   * replaces the previous limit, and the default of {@code stopBefore} follows it. Takes at most 5
    * s, and is not interruptible.
    *
    * @param maxHold positive
@@ -223,9 +224,9 @@ public final class HeldLock implements AutoCloseable {
   }
 
   /**
-   * Leaves the lock to itself: it lasts for this long from now, whatever becomes of this process,
-   * and this handle is closed. A lock that was taken several times by {@code reentrant} is detached
-   * for all. Takes at most 5 s, and is not interruptible.
+   * Ends the renewal: the lock lasts for this long from now, even if this process ends, and this
+   * handle is closed. A lock that was taken several times by {@code reentrant} is detached for all.
+   * Takes at most 5 s, and is not interruptible.
    *
    * @param ttl positive; a store may round it up
    * @throws LockLostException if the lock is lost or unlocked
@@ -249,8 +250,8 @@ public final class HeldLock implements AutoCloseable {
   }
 
   /**
-   * Unlocks. Takes at most 5 s, is not interruptible, and keeps an interrupt for the caller. An
-   * Unlock that fails is no error, because the lock is then released by the end of its stream. Does
+   * Unlocks. Takes at most 5 s, is not interruptible, and keeps an interrupt for the caller. A
+   * failed Unlock is not an error, because the end of the stream then releases the lock. Does
    * nothing if this handle is closed already.
    *
    * @throws LockLostException if the lock was lost before, unless {@link #run} or {@link #call} has

@@ -6,9 +6,9 @@ package io.leasehold.client;
  * work is called by somebody else, as in a framework.
  *
  * <p>Closing it ends that, and clears the thread's interrupt flag if the loss had set it. An
- * interrupt by somebody else stays set. The one case that cannot be told apart is an interrupt by
- * somebody else that comes while that of the loss is still pending, because a thread has one flag
- * for both.
+ * interrupt by somebody else stays set. The one case that cannot be distinguished is an interrupt
+ * by somebody else that comes while the loss's interrupt is still pending, because a thread has one
+ * flag for both.
  */
 public final class InterruptOnLoss implements AutoCloseable {
   private static final ThreadLocal<Interrupts> INTERRUPTS =
@@ -70,7 +70,7 @@ public final class InterruptOnLoss implements AutoCloseable {
     private int scopes;
     private int losses;
 
-    /** How often the thread was interrupted since there were none. */
+    /** How often the thread was interrupted since none of its open locks was lost. */
     private int interrupts;
 
     private boolean foreign;

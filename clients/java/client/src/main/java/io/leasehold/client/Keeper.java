@@ -8,8 +8,8 @@ import java.util.concurrent.Future;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Keeps the belief in a lock: asks the sidecar every sixth of the TTL whether it is still held, and
- * ends the belief when the safe deadline passes. Runs on the loop.
+ * Confirms a lock: asks the sidecar every sixth of the TTL whether it is still held, and counts it
+ * as lost when the safe deadline passes. Runs on the loop.
  */
 final class Keeper {
   private static final long LONGEST_ANSWER = TimeUnit.SECONDS.toNanos(5);

@@ -1,6 +1,6 @@
 package io.leasehold.client;
 
-/** What all errors of this library derive from. */
+/** The base class of all errors of this library. */
 public class LeaseholdException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 

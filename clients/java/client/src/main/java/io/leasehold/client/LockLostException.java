@@ -27,7 +27,8 @@ public final class LockLostException extends LeaseholdException {
   }
 
   /**
-   * Returns why the lock was lost. ({@link #getCause()} is the gRPC error that told it, if any.)
+   * Returns why the lock was lost. ({@link #getCause()} is the gRPC error that reported it, if
+   * any.)
    *
    * @return the cause
    */
@@ -53,7 +54,7 @@ public final class LockLostException extends LeaseholdException {
     return token;
   }
 
-  boolean tells(String resource, long token) {
+  boolean isOf(String resource, long token) {
     return this.token == token && this.resource.equals(resource);
   }
 }

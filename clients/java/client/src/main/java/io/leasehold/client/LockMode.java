@@ -1,6 +1,6 @@
 package io.leasehold.client;
 
-/** What a lock allows besides itself. */
+/** Whether others may hold the lock at the same time. */
 public enum LockMode {
   /** One holder. */
   EXCLUSIVE,

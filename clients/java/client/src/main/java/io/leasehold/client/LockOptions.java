@@ -131,8 +131,7 @@ public final class LockOptions {
     }
 
     /**
-     * Sets how long {@code lock} waits. {@code tryLock} never waits. The default is to wait without
-     * end.
+     * Sets how long {@code lock} waits. {@code tryLock} never waits. The default is no limit.
      *
      * @param wait 0 or more; 0 means not to wait
      * @return this
@@ -166,8 +165,8 @@ public final class LockOptions {
     }
 
     /**
-     * Sets where the name is. The same name in another namespace is another lock. The default is
-     * none.
+     * Sets the namespace of the name. The same name in another namespace is another lock. The
+     * default is none.
      *
      * @param segments up to 16 of 1 to 128 bytes, the outermost first
      * @return this
@@ -178,7 +177,7 @@ public final class LockOptions {
     }
 
     /**
-     * Sets the last part of the holder that others are shown. The default is none.
+     * Sets the last part of the holder name, which others can see. The default is none.
      *
      * @param label up to 128 bytes without control characters
      * @return this
@@ -226,7 +225,7 @@ public final class LockOptions {
     }
 
     /**
-     * Lets the same thread take the lock again. Both calls must say so. The inner one's other
+     * Lets the same thread take the lock again. Both calls must set this. The inner one's other
      * options have no effect, but its mode must be that of the outer one; the lock is released when
      * the last of them is closed. The default is off: the second call waits for the first.
      *
@@ -239,7 +238,7 @@ public final class LockOptions {
     }
 
     /**
-     * Ends the building.
+     * Builds the options.
      *
      * @return the options
      */

@@ -13,8 +13,8 @@ import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 
 /**
- * One lock: from its request over its life to its end. All that the network and the timers tell
- * comes on the client's loop; the callers' threads only read, or end the lock.
+ * One lock, from its request to its end. All events of the network and the timers run on the
+ * client's loop; the callers' threads only read, or end the lock.
  */
 final class LockSession implements ClientResponseObserver<LockRequest, LockServerStream> {
   private enum Phase {
@@ -107,14 +107,14 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     }
   }
 
-  // ---- what the stream tells
+  // ---- events of the stream
 
   @Override
   public void beforeStart(ClientCallStreamObserver<LockRequest> requests) {
     opening = requests;
   }
 
-  /** The request is sent. An end before this could not cancel the stream, so it is done here. */
+  /** The request is sent. If the lock ended before, its stream can only be cancelled here. */
   void opened() {
     stream = opening;
     if (state.get().phase() == Phase.ENDED) {
@@ -172,7 +172,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
 
   // ---- loss
 
-  /** Ends the belief in the lock, once. */
+  /** Records the loss, once. */
   void lose(Loss loss) {
     if (loss.cause().equals(LossCause.UNCONFIRMED)) {
       sidecar.replace(connection); // before anybody sees the loss and takes the next lock
@@ -181,7 +181,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
       return;
     }
     sidecar.loop().execute(this::stopTimers);
-    listeners.tell(() -> exception(loss));
+    listeners.report(() -> exception(loss));
   }
 
   private void stopTimers() {
@@ -194,17 +194,17 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   /** Calls the listener at the loss, or now if that was before. */
   void onLost(Consumer<LockLostException> listener) {
     listeners.add(listener);
-    tellIfLost();
+    reportIfLost();
   }
 
   /** Interrupts the scope's thread at the loss, or now if that was before. */
   void watch(InterruptOnLoss scope) {
     listeners.add(scope);
-    tellIfLost();
+    reportIfLost();
   }
 
-  private void tellIfLost() {
-    loss().ifPresent(loss -> listeners.tell(() -> exception(loss)));
+  private void reportIfLost() {
+    loss().ifPresent(loss -> listeners.report(() -> exception(loss)));
   }
 
   void unwatch(InterruptOnLoss scope) {
@@ -237,12 +237,12 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
 
   // ---- ending
 
-  /** Unlocks it, or closes the stream of a lost lock. Tells the loss, if there was one. */
+  /** Unlocks it, or closes the stream of a lost lock. Returns the loss, if there was one. */
   Optional<Loss> end() {
     isHeld();
     if (state.compareAndSet(HELD, ENDING)) {
       Optional<Failure> failure = sidecar.unlock(Requests.unlock(request, grant.getLockId()));
-      finish("unlocked", failure.filter(Failure::tellsLoss).map(Failure::asLoss).orElse(null));
+      finish("unlocked", failure.filter(Failure::meansLoss).map(Failure::asLoss).orElse(null));
     } else {
       cancelStream("the lost lock is closed");
     }
@@ -259,7 +259,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     Optional<Failure> failure =
         sidecar.renew(
             Requests.renewal(request, grant.getLockId()).setTtl(rest).setDetach(true).build());
-    finish("detached", failure.filter(Failure::tellsLoss).map(Failure::asLoss).orElse(null));
+    finish("detached", failure.filter(Failure::meansLoss).map(Failure::asLoss).orElse(null));
     if (failure.isPresent() && state.get().loss() == null) {
       throw failure.get().asException();
     }
@@ -283,7 +283,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
       if (isHeld()) { // what was lost meanwhile stays lost
         deadline.limited(askedAt, maxHold);
       }
-    } else if (failure.get().tellsLoss()) {
+    } else if (failure.get().meansLoss()) {
       lose(failure.get().asLoss());
     } else if (!failure.get().described()) {
       deadline.perhapsLimited(askedAt, maxHold);
@@ -300,7 +300,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     state.set(loss == null ? ENDED : new State(Phase.ENDED, loss));
     sidecar.loop().execute(this::stopTimers);
     cancelStream(why);
-    tellIfLost();
+    reportIfLost();
   }
 
   /** The client is closed: nothing more is confirmed, and the stream's end releases the lock. */
@@ -318,7 +318,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
     sidecar.forget(this);
   }
 
-  // ---- what it is
+  // ---- properties
 
   String resource() {
     return request.getResourceId();

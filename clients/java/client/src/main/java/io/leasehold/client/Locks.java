@@ -84,7 +84,7 @@ public final class Locks implements AutoCloseable {
   }
 
   /**
-   * Takes a lock, however long that takes.
+   * Takes a lock, without a limit for the wait.
    *
    * @param name not empty
    * @return the lock
@@ -96,7 +96,7 @@ public final class Locks implements AutoCloseable {
   }
 
   /**
-   * Takes a lock, and waits for it at most so long.
+   * Takes a lock, and waits for it at most this long.
    *
    * @param name not empty
    * @param wait 0 or more; 0 means not to wait
@@ -231,7 +231,7 @@ public final class Locks implements AutoCloseable {
 
   /**
    * Closes the connection, unless the channel is the caller's. Locks that are still held are lost,
-   * and released by the end of their streams; who waits is told the reason {@code CANCELLED}.
+   * and released by the end of their streams; waits end with the reason {@code CANCELLED}.
    */
   @Override
   public void close() {
@@ -242,7 +242,7 @@ public final class Locks implements AutoCloseable {
   }
 
   /**
-   * Says where the sidecar is. What is not set is taken from the environment: the address from
+   * Sets where the sidecar is. What is not set is taken from the environment: the address from
    * {@code DAPR_GRPC_ENDPOINT}, else 127.0.0.1 and {@code DAPR_GRPC_PORT}, else port 50001; the
    * token from {@code DAPR_API_TOKEN}.
    */
@@ -270,7 +270,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Uses a channel of the caller's instead of an address. {@link Locks#close} leaves it open.
+     * Uses the caller's channel instead of an address. {@link Locks#close} leaves it open.
      *
      * @param channel to the sidecar
      * @return this
@@ -297,7 +297,7 @@ public final class Locks implements AutoCloseable {
     }
 
     /**
-     * Ends the building. Nothing is connected yet.
+     * Builds the locks. Nothing is connected yet.
      *
      * @return the locks
      * @throws LeaseholdException if the address is wrong

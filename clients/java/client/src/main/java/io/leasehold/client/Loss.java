@@ -1,11 +1,11 @@
 package io.leasehold.client;
 
 /**
- * That a lock was lost.
+ * The loss of a lock.
  *
  * @param cause why
  * @param detail why, for people
- * @param origin the gRPC error that told it, or null
+ * @param origin the gRPC error that reported it, or null
  */
 record Loss(LossCause cause, String detail, Throwable origin) {
   static Loss unconfirmed() {

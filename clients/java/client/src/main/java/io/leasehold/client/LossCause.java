@@ -16,7 +16,7 @@ public enum LossCause {
   UNHEALTHY,
   /** The sidecar is stopping and has released the lock. */
   SHUTTING_DOWN,
-  /** It was unlocked or taken over by another call, or the sidecar does not know it any more. */
+  /** It was unlocked or taken over by another call, or the sidecar does not hold it any more. */
   ENDED,
   /** The stream broke: the sidecar died, or the connection was cut. */
   DISCONNECTED,

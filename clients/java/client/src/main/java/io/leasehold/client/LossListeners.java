@@ -7,7 +7,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
-/** Who is told that a lock is lost: threads, which are interrupted, and callbacks. */
+/** The listeners to the loss of a lock: threads, which are interrupted, and callbacks. */
 final class LossListeners {
   private final Set<InterruptOnLoss> scopes = ConcurrentHashMap.newKeySet();
   private final List<Consumer<LockLostException>> callbacks = new CopyOnWriteArrayList<>();
@@ -16,7 +16,7 @@ final class LossListeners {
     scopes.add(scope);
   }
 
-  /** Tells whether no thread works under the lock any more. */
+  /** Returns whether no thread works under the lock any more. */
   boolean remove(InterruptOnLoss scope) {
     scopes.remove(scope);
     return scopes.isEmpty();
@@ -27,10 +27,10 @@ final class LossListeners {
   }
 
   /**
-   * Tells all. Whoever adds itself while the lock is being lost calls this too, and nobody is told
-   * twice: a callback is called by the thread that removes it.
+   * Reports the loss to all. A thread that adds a listener while the lock is being lost calls this,
+   * too. No callback is called twice: only the thread that removes it calls it.
    */
-  void tell(Supplier<LockLostException> loss) {
+  void report(Supplier<LockLostException> loss) {
     scopes.forEach(InterruptOnLoss::interrupt);
     for (Consumer<LockLostException> callback : callbacks) {
       if (callbacks.remove(callback)) {

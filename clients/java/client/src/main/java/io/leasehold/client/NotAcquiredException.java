@@ -20,7 +20,7 @@ public final class NotAcquiredException extends LeaseholdException {
   /**
    * Returns who has the lock, for people: {@code APP/INSTANCE} or {@code APP/INSTANCE/LABEL}.
    *
-   * @return the holder, if the sidecar told it
+   * @return the holder, if the sidecar named it
    */
   public Optional<String> holder() {
     return Optional.ofNullable(holder);

@@ -55,7 +55,7 @@ final class Reentrancy {
       }
     }
 
-    /** Ends one hold, and tells whether it was the last. */
+    /** Ends one hold, and returns whether it was the last. */
     boolean leave() {
       synchronized (Reentrancy.this) {
         holds--;

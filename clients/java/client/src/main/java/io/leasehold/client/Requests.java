@@ -82,7 +82,7 @@ final class Requests {
     return proto(value);
   }
 
-  /** Makes sure that there is a name. */
+  /** Refuses a missing name. */
   static String named(String option, String value) {
     if (value == null || value.isEmpty()) {
       throw invalid(option + " must not be " + (value == null ? "null" : "empty"));
@@ -91,7 +91,7 @@ final class Requests {
     return value;
   }
 
-  /** Refuses what UTF-8 cannot say and protobuf would replace: two names could become one. */
+  /** Refuses what UTF-8 cannot encode and protobuf would replace: two names could become one. */
   private static void text(String option, String value) {
     if (!StandardCharsets.UTF_8.newEncoder().canEncode(value)) {
       throw invalid(option + " must not have half of a surrogate pair");

@@ -5,7 +5,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.LongSupplier;
 
 /**
- * Until when a lock may be believed in, by the local clock. Times are in nanoseconds of a monotonic
+ * Until when a lock counts as held, by the local clock. Times are in nanoseconds of a monotonic
  * clock; they may wrap around.
  */
 final class SafeDeadline {
@@ -60,7 +60,7 @@ final class SafeDeadline {
     return new Value(0, since + hold, stop, clock.getAsLong()).moved(since + life - drift);
   }
 
-  /** Moves the deadline: at {@code askedAt} the sidecar was asked, and it vouched for this long. */
+  /** Moves the deadline: at {@code askedAt} the sidecar was asked, and it confirmed this long. */
   synchronized void confirmed(long askedAt, Duration validFor) {
     if (askedAt - value.since >= 0) {
       value = value.moved(askedAt + nanos(validFor));
@@ -73,7 +73,7 @@ final class SafeDeadline {
     value = granted(askedAt, nanos(maxHold));
   }
 
-  /** Nobody knows whether a new {@code maxHold} has been set: a shorter one counts. */
+  /** A new {@code maxHold} may have been set or not: a shorter one counts. */
   synchronized void perhapsLimited(long askedAt, Duration maxHold) {
     long limit = earlier(value.limit, askedAt + nanos(maxHold));
     value = new Value(value.at, limit, value.stopBefore, value.since).moved(value.at);
@@ -84,7 +84,7 @@ final class SafeDeadline {
     return value.at - clock.getAsLong();
   }
 
-  /** Nanoseconds until the work is to be cancelled; not positive once it is time. */
+  /** Nanoseconds until the work is to be cancelled; not positive once that time has come. */
   long untilStop() {
     Value now = value;
     return now.at - now.stopBefore - clock.getAsLong();

@@ -37,7 +37,7 @@ final class Sidecar {
   private volatile boolean closed;
 
   /**
-   * @param reconnect lets new calls use another connection, and those that are open go on
+   * @param reconnect makes new calls use another connection; open calls stay on the old one
    */
   Sidecar(Channel channel, SidecarAddress address, Runnable reconnect) {
     this.address = address;
@@ -51,7 +51,7 @@ final class Sidecar {
               return thread;
             });
     // The thread ends when there is nothing to do, so the loop needs no shutdown, which would
-    // refuse what gRPC still has to tell.
+    // refuse the last callbacks of gRPC.
     loop.setKeepAliveTime(10, TimeUnit.SECONDS);
     loop.allowCoreThreadTimeOut(true);
     loop.setRemoveOnCancelPolicy(true);
@@ -111,12 +111,12 @@ final class Sidecar {
         calls.withDeadlineAfter(limitNanos, TimeUnit.NANOSECONDS), request, LocksStub::checkLocks);
   }
 
-  /** Tells how it failed, if it did. */
+  /** Returns how it failed, if it did. */
   Optional<Failure> unlock(UnlockRequest request) {
     return uninterruptibly(answer(bounded(), request, LocksStub::unlock));
   }
 
-  /** Tells how it failed, if it did. */
+  /** Returns how it failed, if it did. */
   Optional<Failure> renew(RenewLockRequest request) {
     return uninterruptibly(answer(bounded(), request, LocksStub::renewLock));
   }
@@ -168,7 +168,7 @@ final class Sidecar {
     return answer;
   }
 
-  /** Waits whatever interrupts come, and keeps them for the caller. */
+  /** Waits in spite of interrupts, and keeps them for the caller. */
   private static Optional<Failure> uninterruptibly(CompletableFuture<?> answer) {
     boolean interrupted = false;
     long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(CALL_SECONDS);

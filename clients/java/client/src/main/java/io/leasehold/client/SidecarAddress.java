@@ -29,7 +29,7 @@ record SidecarAddress(String at, String advice) {
         "start \"leasehold sidecar\", or set DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT");
   }
 
-  /** Says that a request did not reach the sidecar, or that the connection broke. */
+  /** Returns the message that a request did not reach the sidecar, or that the connection broke. */
   String unreachable(String message, Throwable error) {
     Throwable at = error;
     boolean refused = false;
@@ -47,7 +47,7 @@ record SidecarAddress(String at, String advice) {
     return "no sidecar" + at() + ": " + plain(at.getMessage(), message) + "; " + advice;
   }
 
-  /** What the system said, without the name of its call. */
+  /** The system's message, without the name of its call. */
   private static String plain(String detail, String otherwise) {
     if (detail == null || detail.isEmpty()) {
       return otherwise;

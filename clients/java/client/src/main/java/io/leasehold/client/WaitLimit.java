@@ -6,7 +6,7 @@ import java.util.concurrent.TimeUnit;
 
 /** Gives up on a sidecar that does not answer the request for a lock. Runs on the loop. */
 final class WaitLimit {
-  /** Without a message for so long (pings come every 10 s) a waiting stream is given up. */
+  /** A wait ends after this long without a message; pings come every 10 s. */
   private static final long SILENCE_NANOS = TimeUnit.SECONDS.toNanos(30);
 
   /** How much longer than the wait an answer may take. */

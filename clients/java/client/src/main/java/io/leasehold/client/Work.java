@@ -1,6 +1,8 @@
 package io.leasehold.client;
 
-/** The shapes of work that runs under a lock. Lambdas have them; nobody needs to name them. */
+/**
+ * The shapes of work that runs under a lock. Lambdas fit them, so that callers need not name them.
+ */
 public final class Work {
   private Work() {}
 

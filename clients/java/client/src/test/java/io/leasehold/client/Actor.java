@@ -62,7 +62,7 @@ final class Actor<T> {
 
   /** Waits for a latch, with the usual patience. */
   static void await(CountDownLatch latch) throws InterruptedException {
-    assertTrue(latch.await(Eventually.PATIENCE.toSeconds(), TimeUnit.SECONDS), "it never came");
+    assertTrue(latch.await(Eventually.PATIENCE.toSeconds(), TimeUnit.SECONDS), "not in time");
   }
 
   /** Work that can only be ended by an interrupt. */

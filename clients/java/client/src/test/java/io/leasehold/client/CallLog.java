@@ -12,7 +12,7 @@ import io.grpc.Status;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
-/** Notes how the calls of a channel ended. */
+/** Records how the calls of a channel ended. */
 final class CallLog implements ClientInterceptor {
   private final Map<String, String> outcomes = new ConcurrentHashMap<>();
 

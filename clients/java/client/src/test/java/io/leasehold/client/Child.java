@@ -12,8 +12,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A process that takes a lock and prints its token. It answers each line of its input with what
- * {@code check()} says, and holds the lock until its input ends.
+ * A process that takes a lock and prints its token. For each line of its input it prints the result
+ * of {@code check()}. It holds the lock until its input ends.
  */
 final class Child {
   private Child() {}
@@ -42,7 +42,7 @@ final class Child {
   static long token(Process child) throws IOException {
     String line = answer(child);
     if (line == null || !line.startsWith("token ")) {
-      throw new IOException("the child said " + line);
+      throw new IOException("the child printed " + line);
     }
     return Long.parseLong(line.substring("token ".length()));
   }
@@ -56,7 +56,7 @@ final class Child {
     child.outputWriter(UTF_8).append("check\n").flush();
   }
 
-  /** What a child's {@code check()} says: "held", or the cause of the loss. */
+  /** The result of a child's {@code check()}: "held", or the cause of the loss. */
   static String check(Process child) throws IOException {
     askForCheck(child);
     return answer(child);

@@ -120,7 +120,7 @@ class ConnectionTest extends OnEachBackend {
     }
   }
 
-  /** The end of the stream once cancelled the call before its request was sent. */
+  /** Regression: the end of the stream cancelled the call before its request was sent. */
   @Test
   void aRefusalBeforeTheRequestIsSentIsUnavailable() throws Exception {
     ManagedChannel channel = ManagedChannelBuilder.forTarget("127.0.0.1:1").usePlaintext().build();
@@ -132,7 +132,7 @@ class ConnectionTest extends OnEachBackend {
     }
   }
 
-  /** Sends the request only when the call's end has been told. */
+  /** Sends the request only when the call's end has been reported. */
   private static final class SendsAfterTheEnd implements ClientInterceptor {
     @Override
     public <Q, R> ClientCall<Q, R> interceptCall(
@@ -175,7 +175,7 @@ class ConnectionTest extends OnEachBackend {
   }
 
   @Test
-  void aClosedClientSaysSo() throws Exception {
+  void aClosedClientIsNamedInTheError() throws Exception {
     Locks locks = sidecar().locks();
     locks.lock(newName()).close();
     locks.close();

@@ -29,6 +29,6 @@ public final class Eventually {
       }
       Thread.sleep(20);
     }
-    fail("it never came true: " + what);
+    fail("not in time: " + what);
   }
 }

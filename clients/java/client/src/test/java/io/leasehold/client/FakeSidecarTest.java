@@ -23,7 +23,7 @@ import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.TestInstance;
 
-/** What a real sidecar cannot be made to do at will. */
+/** Cases that a real sidecar cannot be made to produce. */
 @TestInstance(TestInstance.Lifecycle.PER_METHOD)
 class FakeSidecarTest {
   private final CountDownLatch released = new CountDownLatch(1);
@@ -52,7 +52,7 @@ class FakeSidecarTest {
 
     @Override
     public void checkLocks(CheckLocksRequest request, StreamObserver<CheckLocksResponse> observer) {
-      checks.incrementAndGet(); // and never an answer
+      checks.incrementAndGet(); // and never answers
     }
   }
 

@@ -37,7 +37,7 @@ class FenceTest extends OnEachBackend {
       database.setAutoCommit(false);
 
       HeldLock paused = locks.lock(name);
-      sidecar().force(name); // it does not notice
+      sidecar().force(name); // the holder does not notice
       try (HeldLock next = locks.lock(name)) {
         assertTrue(write(database, sql[1], next, "by the next"));
         assertTrue(write(database, sql[1], next, "by the next again"));

@@ -47,16 +47,16 @@ class LossTest extends OnEachBackend {
       }
     }
 
-    /** The loss, which is told after the work has ended and leaves no interrupt behind. */
+    /** The loss, which is reported after the work has ended and leaves no interrupt behind. */
     LossCause loss() {
       LockLostException lost = actor.failure(LockLostException.class);
-      assertTrue(ended.get(), "the loss was told before the work had ended");
+      assertTrue(ended.get(), "the loss was reported before the work had ended");
       assertFalse(actor.interruptedAtEnd(), "the interrupt of the loss is left");
       return lost.lossCause();
     }
   }
 
-  /** What a worker is told when something is done to a sidecar of its own. */
+  /** The loss that a worker gets when something is done to its own sidecar. */
   private LossCause lossAfter(Consumer<TestSidecar> mishap) throws Exception {
     try (TestSidecar own = TestSidecar.start(backend);
         Locks locks = own.locks()) {
@@ -121,7 +121,7 @@ class LossTest extends OnEachBackend {
       assertEquals("held", Child.check(child));
       Child.signal(child, "STOP");
       Thread.sleep(3000);
-      // The sidecar lives and renews: only the child's own clock can tell.
+      // The sidecar lives and renews: only the child's own clock shows the loss.
       assertEquals(1, sidecar().inspect(name).getLock().getGrantsCount());
       Child.askForCheck(child); // answered as soon as it goes on
       Child.signal(child, "CONT");
@@ -236,7 +236,7 @@ class LossTest extends OnEachBackend {
       sidecar().force(name);
       assertEquals(LossCause.FORCED, heard.get(40, TimeUnit.SECONDS).lossCause());
       assertEquals(Duration.ZERO, handle.get().validFor());
-      assertFalse(worker.isDone(), "the loss was told before the work had ended");
+      assertFalse(worker.isDone(), "the loss was reported before the work had ended");
       unblocked.countDown();
       LockLostException lost = worker.failure(LockLostException.class);
       assertEquals(LossCause.FORCED, lost.lossCause());
@@ -257,7 +257,7 @@ class LossTest extends OnEachBackend {
   }
 
   @Test
-  void workThatReturnsInSpiteOfTheLossIsToldToo() throws Exception {
+  void workThatReturnsInSpiteOfTheLossGetsTheErrorToo() throws Exception {
     String name = newName();
     try (Locks locks = sidecar().locks();
         HeldLock lock = locks.lock(name)) {
@@ -273,7 +273,7 @@ class LossTest extends OnEachBackend {
                       }));
       assertEquals(LossCause.FORCED, lost.lossCause());
       assertThrows(LockLostException.class, () -> lock.run(() -> {}));
-    } // close() does not tell again what run has told
+    } // close() does not report again what run has reported
   }
 
   @Test
@@ -305,7 +305,7 @@ class LossTest extends OnEachBackend {
   }
 
   @Test
-  void theScopedFormTellsTheLossWhenItIsClosed() throws Exception {
+  void theScopedFormReportsTheLossWhenItIsClosed() throws Exception {
     String name = newName();
     try (Locks locks = sidecar().locks()) {
       IllegalStateException own = new IllegalStateException("the block's own");
@@ -315,7 +315,7 @@ class LossTest extends OnEachBackend {
               () -> {
                 try (HeldLock lock = locks.lock(name)) {
                   sidecar().force(name);
-                  Eventually.check("the loss is told", lock::isLost);
+                  Eventually.check("the loss is reported", lock::isLost);
                   throw own;
                 }
               });

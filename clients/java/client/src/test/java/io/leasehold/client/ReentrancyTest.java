@@ -53,7 +53,7 @@ class ReentrancyTest extends OnEachBackend {
   }
 
   @Test
-  void theLastEndReleasesWhicheverThatIs() throws Exception {
+  void theLastEndReleasesTheLockInAnyOrder() throws Exception {
     String name = newName();
     try (Locks locks = sidecar().locks()) {
       HeldLock outer = locks.lock(name, AGAIN);

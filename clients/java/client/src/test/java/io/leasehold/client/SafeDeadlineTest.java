@@ -65,7 +65,7 @@ class SafeDeadlineTest {
     deadline.limited(askedAt, Duration.ofSeconds(90));
     assertEquals(17_980, ms(deadline.remaining()));
     assertEquals(15_980, ms(deadline.untilStop()));
-    // The answer to a question that was sent before may not know the new limit.
+    // The answer to a question that was sent before may not include the new limit.
     deadline.confirmed(askedAt, Duration.ofSeconds(2));
     assertEquals(17_980, ms(deadline.remaining()));
     deadline.limited(now, Duration.ofSeconds(1));
@@ -74,7 +74,7 @@ class SafeDeadlineTest {
   }
 
   @Test
-  void ofALimitThatWasPerhapsSetTheShorterCounts() {
+  void ifALimitWasPerhapsSetTheShorterOneCounts() {
     SafeDeadline deadline = deadline(Duration.ofSeconds(20), Duration.ofSeconds(10), null);
     deadline.perhapsLimited(now, Duration.ofSeconds(90));
     assertEquals(17_000, ms(deadline.remaining()));

@@ -65,7 +65,7 @@ public final class TestSidecar implements AutoCloseable {
     channel = ManagedChannelBuilder.forTarget(address()).usePlaintext().build();
   }
 
-  /** One of the caller's own, which it may kill. */
+  /** A sidecar for the caller alone, which it may kill. */
   public static TestSidecar start(String backend) {
     return start(backend, Map.of());
   }
@@ -78,7 +78,7 @@ public final class TestSidecar implements AutoCloseable {
     }
   }
 
-  /** One for all tests that do not disturb it. It ends with this process. */
+  /** A sidecar for all tests that do not disturb it. It ends with this process. */
   public static TestSidecar shared(String backend) {
     return SHARED.computeIfAbsent(backend, TestSidecar::start);
   }
@@ -137,14 +137,14 @@ public final class TestSidecar implements AutoCloseable {
       process.getOutputStream().flush();
       String answer = answers.readLine();
       if (!"ok".equals(answer)) {
-        throw new IOException(command + " was answered " + answer);
+        throw new IOException(command + " was answered with " + answer);
       }
     } catch (IOException error) {
       throw new UncheckedIOException(error);
     }
   }
 
-  /** Ends whoever's lock it is, also from a thread that is interrupted for it. */
+  /** Ends the lock of any holder, also from a thread that this interrupts. */
   public void force(String name) {
     ForceUnlockRequest request =
         ForceUnlockRequest.newBuilder().setStoreName(STORE).setResourceId(name).build();
@@ -164,7 +164,7 @@ public final class TestSidecar implements AutoCloseable {
         .getLock(GetLockRequest.newBuilder().setStoreName(STORE).setResourceId(name).build());
   }
 
-  /** Waits until so many wait for the lock. */
+  /** Waits until this many wait for the lock. */
   void awaitWaiters(String name, int count) throws InterruptedException {
     Eventually.check(count + " wait for " + name, () -> inspect(name).getWaiters() == count);
   }
@@ -173,7 +173,7 @@ public final class TestSidecar implements AutoCloseable {
   public void close() {
     channel.shutdownNow();
     try {
-      process.getOutputStream().close(); // everything ends with its input
+      process.getOutputStream().close(); // the launcher ends everything with its input
       process.waitFor(30, TimeUnit.SECONDS);
     } catch (IOException | InterruptedException error) {
       process.destroy();

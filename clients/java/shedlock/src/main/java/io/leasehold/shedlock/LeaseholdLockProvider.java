@@ -80,7 +80,7 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
   }
 
   /**
-   * Returns a provider whose lost locks interrupt nobody. The task can ask {@link #currentLock}.
+   * Returns a provider whose lost locks interrupt no thread. The task can ask {@link #currentLock}.
    *
    * @return another provider on the same locks
    */
@@ -90,8 +90,8 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
 
   /**
    * Returns the lock that the calling thread took last by such a provider and has not unlocked: in
-   * a task, that of the task. For its {@link HeldLock#token} and {@link HeldLock#check}; it is the
-   * provider that unlocks it.
+   * a task, that of the task. For its {@link HeldLock#token} and {@link HeldLock#check}; the
+   * provider unlocks it.
    *
    * @return the lock, if the thread has one
    */
@@ -99,7 +99,7 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
     return LeaseholdSimpleLock.current();
   }
 
-  /** A lock that could be over before it is received would be no lock. */
+  /** A shorter lock could end before it is received. */
   static Duration atMost(Duration lockAtMostFor) {
     return lockAtMostFor.compareTo(SHORTEST) < 0 ? SHORTEST : lockAtMostFor;
   }

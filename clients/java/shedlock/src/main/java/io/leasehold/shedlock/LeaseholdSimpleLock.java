@@ -27,7 +27,7 @@ final class LeaseholdSimpleLock implements SimpleLock {
   /** The shortest TTL of a store. */
   private static final Duration SHORTEST_TTL = Duration.ofMillis(100);
 
-  /** Null on a thread that has no lock, so that pools of threads keep nothing. */
+  /** Null on a thread without a lock, so that threads of pools keep nothing. */
   private static final ThreadLocal<Deque<HeldLock>> CURRENT = new ThreadLocal<>();
 
   /**
@@ -116,7 +116,7 @@ final class LeaseholdSimpleLock implements SimpleLock {
     }
   }
 
-  /** What is left of lockAtLeastFor. Of a lock that is not held nothing is left to be kept. */
+  /** What is left of lockAtLeastFor; 0 if the lock is not held. */
   private Duration rest() {
     Duration rest = least.minusNanos(System.nanoTime() - since);
     return rest.isNegative() || hold.lock().validFor().isZero() ? Duration.ZERO : rest;

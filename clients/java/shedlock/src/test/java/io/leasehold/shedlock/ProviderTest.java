@@ -21,7 +21,7 @@ import org.junit.jupiter.api.Test;
 
 /**
  * What ShedLock expects of every provider that can extend its locks. Without interrupts, because
- * these tests are themselves the task whose lock runs out.
+ * the test's own thread is the task whose lock expires.
  */
 class ProviderTest extends OnEachBackend {
   private static final Duration LONG = Duration.ofMinutes(5);
@@ -110,7 +110,7 @@ class ProviderTest extends OnEachBackend {
   void aLockEndsAfterLockAtMostFor() throws InterruptedException {
     SimpleLock lock = taken(Duration.ofMillis(50), NONE);
     awaitFree();
-    lock.unlock(); // and tells that in the log alone
+    lock.unlock(); // and reports that in the log only
     SimpleLock zero = taken(NONE, NONE);
     awaitFree();
     zero.unlock();

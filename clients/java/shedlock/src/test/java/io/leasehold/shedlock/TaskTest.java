@@ -107,7 +107,7 @@ class TaskTest extends OnEachBackend {
   }
 
   @Test
-  void aTaskWhoseSidecarDiesIsInterruptedAndItsErrorIsTold() {
+  void aTaskWhoseSidecarDiesIsInterruptedAndItsErrorIsReported() {
     IllegalStateException own = new IllegalStateException("the task's own");
     try (TestSidecar mortal = TestSidecar.start(backend);
         Locks dying = mortal.locks()) {

@@ -6,17 +6,17 @@ import io.leasehold.client.LockOptions;
 import io.leasehold.client.Locks;
 
 /**
- * Of all candidates one leads. A leader is whoever holds the lock; the others wait for it. When the
+ * One of all candidates leads: the one that holds the lock. The others wait for it. When the
  * leader's process ends, the next one leads.
  */
 public final class LeaderElection {
   private LeaderElection() {}
 
   /**
-   * Is a candidate until the process is ended.
+   * Runs a candidate until the process is ended.
    *
    * @param arguments the candidate's name
-   * @throws InterruptedException never; nobody interrupts it but a loss
+   * @throws InterruptedException never; only a loss interrupts it
    */
   public static void main(String[] arguments) throws InterruptedException {
     String candidate = arguments[0];

@@ -21,7 +21,7 @@ public final class Worker {
    * Works until the lock is lost.
    *
    * @param arguments none
-   * @throws InterruptedException never; nobody interrupts it but the loss
+   * @throws InterruptedException never; only the loss interrupts it
    */
   public static void main(String[] arguments) throws InterruptedException {
     LockOptions options =
@@ -35,7 +35,7 @@ public final class Worker {
 
   private static void writeInvoices(HeldLock lock) throws InterruptedException {
     for (int invoice = 1; ; invoice++) {
-      // Whatever stores the invoice gets the token, too, and refuses a smaller one.
+      // The store of the invoices gets the token, too, and refuses a smaller one.
       System.out.println("invoice " + invoice + " with token " + lock.token());
       Thread.sleep(200); // the loss interrupts it
     }
