@@ -10,7 +10,7 @@ from leasehold_client import AsyncLocks, LeaseholdError, LockLost
 
 
 async def lead(name: str, term: int) -> None:
-    """What only the leader does. It is cancelled when it is the leader no more."""
+    """What only the leader does. It is cancelled when the leadership ends."""
     print(f"{name} leads, term {term}", flush=True)
     while True:
         await asyncio.sleep(1)
@@ -23,7 +23,7 @@ async def main(name: str) -> None:
                 async with locks.lock("leader", label=name) as lock:
                     await lead(name, lock.token)
             except LockLost as lost:
-                print(f"{name} leads no more: {lost.cause}", flush=True)
+                print(f"{name} is no longer the leader: {lost.cause}", flush=True)
             except LeaseholdError as error:
                 print(f"{name} cannot stand for election: {error}", flush=True)
                 await asyncio.sleep(1)

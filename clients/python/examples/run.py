@@ -1,4 +1,4 @@
-"""Runs the examples against a real sidecar, and tells whether they do what they say.
+"""Runs the examples against a real sidecar, and checks their output.
 
 LEASEHOLD_TEST_SIDECAR names the program that starts the sidecar.
 """

@@ -24,12 +24,12 @@ def fresh(name: str = "python") -> str:
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
-    """Polls until the condition holds, and returns what it told."""
+    """Polls until the condition holds, and returns its result."""
     deadline = time.monotonic() + PATIENCE
-    while not (told := condition()):
+    while not (result := condition()):
         assert time.monotonic() < deadline, f"not in {PATIENCE} s: {what}"
         time.sleep(0.02)
-    return told
+    return result
 
 
 class Stage:
@@ -90,7 +90,7 @@ class Stage:
         self._http("DELETE", name, {"force": True}, ())
 
     def take(self, name: str) -> bool:
-        """Takes a lock as somebody else, and gives it back; tells whether that went."""
+        """Takes a lock as another client and releases it; returns whether it got the lock."""
         try:
             grant = self._http("POST", name, {"immediate": True}, ())
         except urllib.error.HTTPError as error:

@@ -17,7 +17,7 @@ TTL = 3.0
 
 
 async def lose(aio: AsyncLocks, how: Callable[[], object], **options: float | None) -> tuple[LockLost, float]:
-    """Loses a lock; tells the loss, and how long after `how` the work had ended."""
+    """Loses a lock; returns the loss, and how long after `how` the work had ended."""
     ended = False
     with pytest.raises(LockLost) as lost:
         async with aio.lock(fresh(), **options) as lock:  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ async def test_the_error_of_the_work_wins(aio: AsyncLocks, stage: Stage) -> None
     assert any("forced" in note for note in failed.value.__notes__)
 
 
-async def test_work_that_swallows_its_cancellation_is_told(aio: AsyncLocks, stage: Stage) -> None:
+async def test_work_that_swallows_its_cancellation_gets_the_loss(aio: AsyncLocks, stage: Stage) -> None:
     name = fresh()
     with pytest.raises(LockLost, match="forced"):
         async with aio.lock(name, ttl=2):
@@ -182,7 +182,7 @@ async def test_work_that_swallows_its_cancellation_is_told(aio: AsyncLocks, stag
                 await asyncio.to_thread(stage.force, name)
                 await asyncio.sleep(PATIENCE)
             except asyncio.CancelledError:
-                # It is cancelled once, although the next question and the deadline tell the loss again.
+                # It is cancelled once, although the next question and the deadline report the loss again.
                 await asyncio.sleep(2)
     task = asyncio.current_task()
     assert task is not None
@@ -190,7 +190,7 @@ async def test_work_that_swallows_its_cancellation_is_told(aio: AsyncLocks, stag
     await asyncio.sleep(0)
 
 
-async def test_a_loss_that_the_work_was_told_by_unlock_is_no_cancellation(aio: AsyncLocks, stage: Stage) -> None:
+async def test_a_loss_that_unlock_raised_in_the_work_replaces_the_cancellation(aio: AsyncLocks, stage: Stage) -> None:
     name = fresh()
     with pytest.raises(LockLost, match="forced"):
         async with aio.lock(name) as lock:
@@ -252,7 +252,7 @@ async def test_the_callers_own_cancellation_reaches_the_caller(aio: AsyncLocks, 
             await work(lose_meanwhile)
 
 
-async def test_a_loss_that_unlock_tells_is_reported(aio: AsyncLocks, stage: Stage) -> None:
+async def test_a_loss_that_only_unlock_finds_is_reported(aio: AsyncLocks, stage: Stage) -> None:
     name = fresh()
     with pytest.raises(LockLost, match="forced"):
         async with aio.lock(name):

@@ -42,7 +42,7 @@ async def main():
             for _ in range(2):
                 try:
                     lock.check()
-                    print("it believes in its lock", flush=True)
+                    print("check returned", flush=True)
                 except LeaseholdError as lost:
                     print(lost.cause, flush=True)
                 with contextlib.suppress(asyncio.CancelledError):

@@ -14,7 +14,7 @@ async def test_a_lock_is_not_reentrant_by_default(aio: AsyncLocks) -> None:
     name = fresh()
     async with aio.lock(name), aio.try_lock(name) as inner:
         assert inner is None
-    # Both must say so.
+    # Both must set it.
     async with aio.lock(name, reentrant=True), aio.try_lock(name) as inner:
         assert inner is None
     async with aio.lock(name), aio.try_lock(name, reentrant=True) as inner:
@@ -59,7 +59,7 @@ async def test_a_reentrant_lock_counts(aio: AsyncLocks, stage: Stage) -> None:
             async with aio.lock(name, reentrant=True, mode="shared"):
                 pytest.fail("it has the lock in two modes")
     assert not await held()
-    # A task that was started outside is nobody's child.
+    # A task that was started outside is not a child of the owner.
     go_on = asyncio.Event()
 
     async def stranger() -> bool:

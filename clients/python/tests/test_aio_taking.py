@@ -140,13 +140,13 @@ async def test_a_bad_option_is_named(aio: AsyncLocks) -> None:
     async with aio.lock(name, wait=PATIENCE):
         pass
     # The sidecar's own.
-    with pytest.raises(LeaseholdError, match="label") as told:
+    with pytest.raises(LeaseholdError, match="label") as refused:
         async with aio.lock(fresh(), label="x" * 200):
             pytest.fail("it has the lock")
-    assert told.value.reason == "INVALID_REQUEST"
+    assert refused.value.reason == "INVALID_REQUEST"
 
 
-async def test_a_misspelt_call_is_told(aio: AsyncLocks) -> None:
+async def test_a_misspelt_call_is_named(aio: AsyncLocks) -> None:
     for option in ("waits", "immediate", "call", "cls"):
         with pytest.raises(TypeError, match=rf"^lock\(\) .*'{option}'"):
             aio.lock("x", **{option: 2})  # type: ignore[arg-type]
@@ -156,7 +156,7 @@ async def test_a_misspelt_call_is_told(aio: AsyncLocks) -> None:
         aio.lock("x").token  # type: ignore[attr-defined]  # noqa: B018
 
 
-async def test_an_unknown_store_is_told_with_its_reason(stage: Stage) -> None:
+async def test_an_unknown_store_is_refused_with_its_reason(stage: Stage) -> None:
     async with AsyncLocks("nowhere", address=stage.address) as locks:
         with pytest.raises(LeaseholdError) as refused:
             async with locks.lock("x"):

@@ -25,7 +25,7 @@ from leasehold_client.fence import dapr_state, fence_key, redis, sql
 
 @pytest.fixture
 def holders(locks: Locks, stage: Stage) -> tuple[Lock, Lock]:
-    """A stale holder, who does not know that its lock was forced from it, and the current one."""
+    """A stale holder, which has not noticed that its lock was forced, and the current one."""
     name = fresh("order/1|%")
     taken: list[Lock] = []
     quoted = urllib.request.quote(name, safe="")  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def daprd(redis_port: int) -> Iterator[str]:
 UPSERT = "INSERT INTO orders VALUES ({0}, {0}) ON CONFLICT (id) DO UPDATE SET state = excluded.state"
 
 
-def test_a_fence_key_tells_locks_apart() -> None:
+def test_different_locks_have_different_fence_keys() -> None:
     assert fence_key("lockstore", "order-1") == "lockstore||order-1"
     assert fence_key("lockstore", "order-1", ["shop", "eu"]) == "lockstore||shop/eu//order-1"
     assert fence_key("lockstore", "shop/eu//order|1%") == "lockstore||shop%2Feu%2F%2Forder%7C1%25"

@@ -55,7 +55,7 @@ def test_max_hold_caps_the_deadline() -> None:
     ("max_hold", "confirmed", "cause"),
     [(None, 28, "unconfirmed"), (20, 20, "max_hold"), (40, 38.5, "max_hold"), (40, 38, "unconfirmed")],
 )
-def test_the_deadline_of_max_hold_is_told_apart(
+def test_the_deadline_of_max_hold_is_distinguished(
     clock: Clock, max_hold: float | None, confirmed: float, cause: str
 ) -> None:
     held = term(max_hold=max_hold)
@@ -83,7 +83,7 @@ def test_an_answer_counts_from_its_question(clock: Clock) -> None:
 def test_a_lost_lock_stays_lost(clock: Clock) -> None:
     held = term()
     clock.time = 1000 + 30 - 1.52 + 0.001
-    held.confirm(clock.time - 1, 28.0)  # It comes too late, although nobody had looked.
+    held.confirm(clock.time - 1, 28.0)  # It comes too late, although the clock was not read since.
     assert held.valid_for == 0
     held.lose("forced")
     with pytest.raises(LockLost, match="unconfirmed"):

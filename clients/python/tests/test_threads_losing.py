@@ -16,7 +16,7 @@ from leasehold_client import LockLost, Locks
 
 
 def lose(locks: Locks, how: Callable[[], object], **options: float | None) -> tuple[LockLost, float]:
-    """Loses a lock; tells the loss, and how long after `how` the work had ended."""
+    """Loses a lock; returns the loss, and how long after `how` the work had ended."""
     with pytest.raises(LockLost) as lost, locks.lock(fresh(), **options) as lock:  # type: ignore[arg-type]
         started = time.monotonic()
         how()

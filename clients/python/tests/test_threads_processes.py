@@ -75,7 +75,7 @@ def test_a_cancelled_wait_leaves_nothing(locks: Locks, stage: Stage) -> None:
 
 
 def test_an_unlock_is_not_cancelled_with_its_caller(stage: Stage) -> None:
-    # Ctrl-C ends the work; its lock is released all the same.
+    # Ctrl-C ends the work; its lock is released nevertheless.
     name = fresh()
     process = child(stage, name, HOLD)
     assert line(process) == "held"
@@ -174,7 +174,7 @@ print(status, flush=True)
 
 
 def suspend_beyond_the_deadline(process: subprocess.Popen[str], asked: str) -> None:
-    """The sidecar goes on renewing, so that only the local deadline can tell the loss."""
+    """The sidecar goes on renewing, so that only the local deadline ends the lock."""
     assert process.stdin is not None
     assert line(process) == "held"
     process.send_signal(signal.SIGSTOP)
@@ -196,7 +196,7 @@ with locks.lock(name, ttl=2) as lock:
     for _ in range(2):
         try:
             lock.check()
-            print("it believes in its lock", flush=True)
+            print("check returned", flush=True)
         except LeaseholdError as lost:
             print(lost.cause, flush=True)
         time.sleep(1)

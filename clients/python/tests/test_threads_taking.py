@@ -108,12 +108,12 @@ def test_a_bad_option_is_named(locks: Locks) -> None:
     for address in ("sidecar", "ftp://sidecar:1", "http://", "http://sidecar/path"):
         with pytest.raises(InvalidOption, match="address"):
             Locks(STORE, address=address)
-    with pytest.raises(LeaseholdError, match="label") as told, locks.lock(fresh(), label="x" * 200):
+    with pytest.raises(LeaseholdError, match="label") as refused, locks.lock(fresh(), label="x" * 200):
         pytest.fail("it has the lock")
-    assert told.value.reason == "INVALID_REQUEST"
+    assert refused.value.reason == "INVALID_REQUEST"
 
 
-def test_a_misspelt_call_is_told(locks: Locks) -> None:
+def test_a_misspelt_call_is_named(locks: Locks) -> None:
     with pytest.raises(TypeError, match=r"^lock\(\) .*'waits'"):
         locks.lock("x", waits=2)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"^try_lock\(\) .*'immediate'"):
@@ -178,7 +178,7 @@ def test_a_lock_is_not_reentrant_by_default(locks: Locks) -> None:
     name = fresh()
     with locks.lock(name), locks.try_lock(name) as inner:
         assert inner is None
-    # Both must say so.
+    # Both must set it.
     with locks.lock(name, reentrant=True), locks.try_lock(name) as inner:
         assert inner is None
     with locks.lock(name), locks.try_lock(name, reentrant=True) as inner:

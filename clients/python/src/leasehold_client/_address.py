@@ -23,7 +23,7 @@ class Address:
 
     @classmethod
     def of(cls, text: str | None) -> Address:
-        """An address of the caller's, else that of the environment.
+        """The caller's address, else that of the environment.
 
         That is `DAPR_GRPC_ENDPOINT`, else 127.0.0.1 and `DAPR_GRPC_PORT`, else port 50001.
         """
@@ -56,7 +56,7 @@ class Address:
         options: ChannelOptions = [
             ("grpc.initial_reconnect_backoff_ms", 200),
             ("grpc.max_reconnect_backoff_ms", 2000),
-            # Without these a connection that died without a reset is used for ever.
+            # Without these a connection that died without a reset is used forever.
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 5_000),
             ("grpc.http2.ping_timeout_ms", 5_000),  # While another ping is open none is sent for the keepalive.
@@ -65,10 +65,10 @@ class Address:
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if self.target.startswith("unix:"):
-            # The C core would send the path, which is no valid authority.
+            # The C core would send the path, which is not a valid authority.
             options.append(("grpc.default_authority", "localhost"))
         if self.target.startswith(_LOOPBACK):
-            # The C core takes `http_proxy` to mean loopback addresses too.
+            # The C core applies `http_proxy` to loopback addresses, too.
             options.append(("grpc.enable_http_proxy", 0))
         return options
 

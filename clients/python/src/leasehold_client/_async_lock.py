@@ -27,7 +27,7 @@ def _cancelling() -> int:
 
 
 class AsyncLock(Grant):
-    """A lock that is held. What reads the clock may be called from any thread."""
+    """A lock that is held. The members that read the clock may be called from any thread."""
 
     _holders = 0
 
@@ -94,7 +94,7 @@ class AsyncLock(Grant):
             raise loss
 
     async def _end(self) -> LockLost | None:
-        """Releases the lock, unless it is lost; tells why it was lost."""
+        """Releases the lock, unless it is lost; returns why it was lost."""
         if self._ending is None:
             held = self._term.close()
             self._ending = asyncio.create_task(self._release(held))

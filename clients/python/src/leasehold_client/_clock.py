@@ -1,4 +1,4 @@
-"""The clock by which locks are believed in."""
+"""The clock of the safe deadline."""
 
 import sys
 import time

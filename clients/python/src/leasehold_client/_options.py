@@ -17,7 +17,7 @@ Seconds = int | float | timedelta
 Mode = Literal["exclusive", "shared"]
 
 _MODES = {"exclusive": pb.LOCK_MODE_EXCLUSIVE, "shared": pb.LOCK_MODE_SHARED}
-_LONGEST = 315_576_000_000  # what a google.protobuf.Duration can say, in seconds
+_LONGEST = 315_576_000_000  # the longest google.protobuf.Duration, in seconds
 
 
 class LockOptions(TypedDict, total=False):
@@ -40,12 +40,12 @@ class LockOptions(TypedDict, total=False):
     TTL or of `max_hold`, whichever is shorter, at most 5 s."""
     reentrant: bool
     """The same task (or its children), or the same thread, may take the lock again. Both calls
-    must say so; the inner one's other options have no effect. Default: `False`."""
+    must set this; the inner one's other options have no effect. Default: `False`."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What one call asks for."""
+    """The options of one call."""
 
     name: str
     wait: float | None

@@ -27,7 +27,7 @@ class Stubs:
     def __init__(self, channel: Any, target: str | None = None) -> None:
         self.channel = channel
         self.silent = False
-        """Whether a call had no answer: later ones shall use another connection."""
+        """Whether a call had no answer, so that later ones use another connection."""
         self.target = target
         """The sidecar's address; None for a channel of the caller's."""
         self._streams: set[Any] = set()
@@ -65,7 +65,7 @@ class Stubs:
 
 
 class Connection:
-    """How a client reaches its sidecar: by a channel of the caller's, or by one of its own of the given kind.
+    """How a client reaches its sidecar: by the caller's channel, or by its own of the given kind.
 
     `kind` is the module `grpc` or `grpc.aio`.
     """
@@ -80,10 +80,10 @@ class Connection:
         self._closed = False
 
     def stubs(self) -> Stubs:
-        """What new calls use: another connection than one that did not answer.
+        """The stubs for new calls, on another connection than one that did not answer.
 
-        The calls that are open on the old one go on there, and it is closed with the last of
-        them. A channel of the caller's is kept.
+        The calls that are open on the old one stay there, and it is closed with the last of
+        them. The caller's channel is kept.
         """
         if self._closed:
             raise LeaseholdError("the client is closed", reason="CANCELLED")
@@ -112,7 +112,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a call ended that did not end well."""
+    """How a call failed."""
 
     code: str
     message: str
@@ -130,7 +130,7 @@ class Failure:
                     info = ErrorInfo.FromString(detail.value)
                     return cls(name, message or "", info.reason, dict(info.metadata))
         except DecodeError:
-            pass  # It came from something else than the sidecar.
+            pass  # The sidecar did not send it.
         return cls(name, message or "")
 
     def refusal(self, name: str, wait: float | None, target: str | None) -> LeaseholdError:

@@ -1,4 +1,4 @@
-"""For how long a client may believe in one lock.
+"""For how long a client may treat one lock as held.
 
 All arithmetic of the local deadline is here, without any input or output, and both forms of
 the library use it.
@@ -111,16 +111,16 @@ class Term:
                 self._safe_deadline = min(sent + valid_for, self._limit)
 
     def lose(self, cause: str) -> None:
-        """Tells that the lock is lost. Without effect if it is lost or released already."""
+        """Records that the lock is lost. Without effect if it is lost or released already."""
         with self._mutex:
             self._look()
             if self._cause is None:
                 self._cause = cause
 
     def close(self) -> bool:
-        """Ends the belief, because the lock is to be released now.
+        """Ends the validity, because the lock is to be released now.
 
-        Tells whether that is for the caller to do: not if it is lost or released already.
+        Returns whether the caller is to release it: false if it is lost or released already.
         """
         with self._mutex:
             self._look()
@@ -134,7 +134,7 @@ class Term:
         if self._cause is not None:
             return 0.0
         if os.getpid() != self._process:
-            self._cause = "disconnected"  # In a child that was forked nobody watches the lock.
+            self._cause = "disconnected"  # Nothing watches the lock in a forked child.
             return 0.0
         deadline = self._safe_deadline
         left = deadline - self._stop_before - now()

@@ -31,7 +31,7 @@ def _failure(call: Any) -> Failure:
 
 
 class Lock(Grant):
-    """A lock that is held. May be used from any thread. It is released when nobody refers to it."""
+    """A lock that is held. May be used from any thread. It is released when nothing refers to it."""
 
     _holders = 0
 
@@ -61,7 +61,7 @@ class Lock(Grant):
     def wait_lost(self, timeout: float | None = None) -> bool:
         """Sleeps until the lock is lost or released, at most for `timeout` seconds.
 
-        Tells whether it is: the place of `time.sleep` in work under a lock.
+        Returns whether it is. Use it in place of `time.sleep` in work under a lock.
         """
         end = math.inf if timeout is None else now() + timeout
         bell: SimpleQueue[None] = SimpleQueue()
@@ -89,12 +89,12 @@ class Lock(Grant):
             raise loss
 
     @property
-    def _told(self) -> bool:
-        """Whether it was ended, which has told a loss."""
+    def _has_ended(self) -> bool:
+        """Whether it was ended, which has reported a loss."""
         return not self._unended
 
     def _end(self) -> LockLost | None:
-        """Releases the lock, unless it is lost; tells once why it was lost."""
+        """Releases the lock, unless it is lost; returns once why it was lost."""
         if os.getpid() != self._process:
             return None  # It is the parent's lock.
         try:
@@ -223,6 +223,6 @@ def _read(stream: Any, inbox: SimpleQueue[Any]) -> None:
         for message in stream:
             inbox.put(message)
     except grpc.RpcError:
-        pass  # Its call knows the error.
+        pass  # Its call has the error.
     finally:
         inbox.put(stream)

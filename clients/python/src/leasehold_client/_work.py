@@ -22,9 +22,9 @@ class Work:
             self.task.cancel()
 
     def end(self, error: BaseException | None) -> bool:
-        """Takes how the body ended; tells whether that was by this cancellation alone.
+        """Takes how the body ended; returns whether only this cancellation ended it.
 
-        It is not if somebody else has cancelled the task too: that must reach the caller.
+        False if somebody else has cancelled the task, too: that must reach the caller.
         """
         self._ended = True
         if not self._cancelled:

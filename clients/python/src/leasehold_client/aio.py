@@ -19,7 +19,7 @@ from .errors import InvalidOption, LockLost, NotAcquired
 
 _Key = tuple["AsyncLocks", tuple[str, ...], str]
 
-# The re-entrant locks of a task and its children. One for all clients: a context never lets go of a variable.
+# The re-entrant locks of a task and its children. One for all clients: a context keeps a variable forever.
 _owned: ContextVar[Mapping[_Key, AsyncLock]] = ContextVar("leasehold_owned")
 
 
@@ -130,13 +130,13 @@ class _Block:
         if work is not None:
             alone = work.end(error)
             del lock._works[work.task]
-        told = lock._ending is not None  # unlock() was called, and has told a loss.
+        reported = lock._ending is not None  # unlock() was called, and has raised a loss.
         loss = lock._term.loss if lock._holders else await lock._end()
         if self._options.reentrant:
             _owned.set(_held())
         if loss is None or work is None:
             return
-        if alone or (error is None and not told):
+        if alone or (error is None and not reported):
             raise loss from error
         if error is not None and not (isinstance(error, LockLost) and error.resource == lock.resource):
             loss._attach_to(error)

@@ -29,8 +29,8 @@ class InvalidOption(LeaseholdError, ValueError):
 class NotAcquired(LeaseholdError):
     """Somebody else had the lock until the wait ended.
 
-    `reason` is `WAIT_DEADLINE`, or `RESOURCE_LOCKED` for a wait of 0. `holder` tells who
-    has the lock, if the sidecar told it: `APP/INSTANCE` or `APP/INSTANCE/LABEL`.
+    `reason` is `WAIT_DEADLINE`, or `RESOURCE_LOCKED` for a wait of 0. `holder` is who
+    has the lock, if the sidecar named it: `APP/INSTANCE` or `APP/INSTANCE/LABEL`.
     """
 
     def __init__(self, message: str, *, reason: str, holder: str | None) -> None:
@@ -43,7 +43,7 @@ class LockLost(LeaseholdError):
 
     `reason` is `LOCK_LOST`. `resource` is the lock's name. `cause` is one of `expired`,
     `forced`, `unreachable`, `max_hold`, `unhealthy`, `shutting_down`, `ended`,
-    `disconnected` and `unconfirmed`; a newer sidecar may tell others.
+    `disconnected` and `unconfirmed`; a newer sidecar may report others.
     """
 
     def __init__(self, resource: str, cause: str) -> None:
@@ -82,11 +82,11 @@ class StaleToken(LeaseholdError):
     """A fence has seen a greater token: a later holder of the lock has written already.
 
     `reason` is `STALE_TOKEN`. `token` is the refused one; `seen` is the greater one, if the
-    fence could tell it.
+    fence reported it.
     """
 
     def __init__(self, key: str, token: int, seen: int | None = None) -> None:
-        told = "" if seen is None else f": it has seen {seen}"
-        super().__init__(f"the fence {key!r} refuses the token {token}{told}", reason="STALE_TOKEN")
+        more = "" if seen is None else f": it has seen {seen}"
+        super().__init__(f"the fence {key!r} refuses the token {token}{more}", reason="STALE_TOKEN")
         self.token = token
         self.seen = seen

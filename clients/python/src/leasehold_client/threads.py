@@ -114,7 +114,7 @@ class _Shared(Connection):
             return super().stubs()
 
     def end(self, done: SimpleQueue[None]) -> None:
-        """Closes it; tells when that is done."""
+        """Closes it; `done` gets an item then."""
         with self._mutex:
             for channel in self.close():
                 channel.close()
@@ -139,7 +139,7 @@ class _Block:
         key = (options.namespace, options.name)
         owned = self._locks._owned.locks
         lock = owned.get(key) if options.reentrant else None
-        if lock is None or lock._told:
+        if lock is None or lock._has_ended:
             lock = self._locks._acquire(options)
             if options.reentrant:
                 owned[key] = lock

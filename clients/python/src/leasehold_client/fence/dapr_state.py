@@ -28,7 +28,7 @@ _ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class Stored:
-    """What a key has: `token` is the one that it was saved with."""
+    """What is stored under a key: `token` is the token that it was saved with."""
 
     value: Any
     token: int
@@ -57,7 +57,7 @@ class FencedState:
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     def load(self, key: str) -> Stored | None:
-        """What the key has, or `None`. Raises `LeaseholdError` if that has no fence."""
+        """The value of the key, or `None`. Raises `LeaseholdError` if it has no fence."""
         text, etag = self._call("GET", f"/{urllib.parse.quote(key, safe='')}?consistency=strong")
         if not text:
             return None
@@ -68,7 +68,7 @@ class FencedState:
             raise LeaseholdError(f"the state {key!r} was saved without a fence", reason="NOT_FENCED") from error
 
     def update(self, key: str, fence_key: str, token: int, change: Callable[[Any], Any]) -> Any:
-        """Saves what `change` makes of the value, `None` if there is none; returns that.
+        """Passes the value to `change`, or `None` if there is none; saves and returns the result.
 
         `change` is called again if somebody else saves meanwhile. Raises `StaleToken`;
         `LeaseholdError` with the reason `NOT_FENCED` if the value has no fence or another
@@ -99,7 +99,7 @@ class FencedState:
         except _Conflict:
             return False
         except LeaseholdError:
-            # Some stores, Redis among them, tell a first write that is not the first as a failure.
+            # Some stores, Redis among them, report a lost race of first-write as a failure.
             if stored is None and self.load(key) is not None:
                 return False
             raise

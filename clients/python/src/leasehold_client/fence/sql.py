@@ -45,7 +45,7 @@ def guard(cursor: Any, key: str, token: int, *, dialect: Dialect, placeholder: s
 
     Raises `StaleToken`; the caller's transaction must then be rolled back. Raises
     `LeaseholdError` with the reason `NO_TRANSACTION` if no transaction is open, as far as
-    the driver tells it (psycopg, psycopg2 and sqlite3 do). Errors of the driver pass through.
+    the driver reports it (psycopg, psycopg2 and sqlite3 do). Errors of the driver pass through.
     """
     mark = placeholder or _placeholder(dialect)
     if dialect == "mysql":
