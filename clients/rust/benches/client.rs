@@ -48,12 +48,12 @@ async fn timed(mut pair: impl AsyncFnMut()) -> Duration {
     begin.elapsed() / PAIRS
 }
 
-/// Drops when the work is cancelled, and tells when.
+/// Drops when the work is cancelled, and sends the time.
 struct Cancelled(Option<oneshot::Sender<Instant>>);
 
 impl Drop for Cancelled {
     fn drop(&mut self) {
-        let _ = self.0.take().map(|tell| tell.send(Instant::now()));
+        let _ = self.0.take().map(|sender| sender.send(Instant::now()));
     }
 }
 

@@ -6,7 +6,7 @@
 //! cargo run --example election one
 //! cargo run --example election two
 //! ```
-#![allow(clippy::print_stdout, reason = "it tells who leads")]
+#![allow(clippy::print_stdout, reason = "it prints who leads")]
 
 use std::{convert::Infallible, env, time::Duration};
 
@@ -29,7 +29,7 @@ async fn main() -> Result<(), Error> {
     let name = env::args().nth(1).unwrap_or_else(|| "a candidate".to_owned());
     let locks = Locks::new("lockstore")?;
     loop {
-        // Waits without end. The death of the leader's process frees the lock at once.
+        // Waits without a limit. The death of the leader's process frees the lock at once.
         let term = locks.lock("leader").label(&*name);
         let Err(error) = term.run(async |lock| lead(&name, lock).await).await;
         println!("{name} does not lead: {error}");

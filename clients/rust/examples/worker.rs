@@ -7,7 +7,7 @@
 //! curl -X DELETE -d '{"force":true}' \
 //!   http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/nightly-import
 //! ```
-#![allow(clippy::print_stdout, reason = "it tells what happens")]
+#![allow(clippy::print_stdout, reason = "it prints what happens")]
 
 use std::{error::Error, io, time::Duration};
 

@@ -9,8 +9,7 @@ use crate::error::{Error, Failure};
 const ENDPOINT: &str = "DAPR_GRPC_ENDPOINT";
 const PORT: &str = "DAPR_GRPC_PORT";
 const DEFAULT_PORT: &str = "50001";
-/// How often the sidecar is asked whether it is still there while a call is open, and how long its
-/// answer may take.
+/// How often the sidecar is pinged while a call is open, and how long its answer may take.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -19,17 +18,17 @@ const PING_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) struct Address {
     /// As it was given, except that a default port is added.
     pub(crate) text: String,
-    /// What an error calls it: the option or the variable.
+    /// Its name in errors: the option or the variable.
     source: &'static str,
 }
 
 impl Address {
-    /// The one that the caller gave.
+    /// The address that the caller gave.
     pub(crate) fn given(text: &str) -> Self {
         Self::new("address", text)
     }
 
-    /// The one that the environment names, or else the default one, as Dapr's SDKs have it.
+    /// The address that the environment names, or else the default one, as in Dapr's SDKs.
     pub(crate) fn from_environment(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<Self, Error> {
@@ -61,7 +60,7 @@ impl Address {
         let endpoint = Endpoint::from_shared(url.clone())
             .map_err(|_| bad("is not an address of a sidecar"))?;
         let scheme = url.split_once(':').map(|(scheme, _)| scheme);
-        // What is no port is left out by the connector, silently.
+        // The connector silently ignores an invalid port.
         let has_port = has_scheme || endpoint.uri().port().is_some();
         if scheme != Some("unix") && !(has_port && names_a_host(endpoint.uri())) {
             return Err(bad("is not an address of a sidecar"));
@@ -71,7 +70,7 @@ impl Address {
             Some("https") => encrypted(endpoint).map_err(|problem| bad(&problem))?,
             _ => return Err(bad("is neither http, https, unix nor host:port")),
         };
-        // Without these a connection that died without a reset is used for ever.
+        // Without these a connection that died without a reset is used forever.
         let endpoint = endpoint.http2_keep_alive_interval(PING_INTERVAL);
         Ok(endpoint.keep_alive_timeout(PING_TIMEOUT).connect_lazy())
     }

@@ -46,14 +46,14 @@ impl<K> LockBuilder<K> {
         self
     }
 
-    /// Where the resource is, the outermost segment first: up to 16 segments of 1 to 128 bytes. By
-    /// default it is in no namespace.
+    /// The namespace of the resource, the outermost segment first: up to 16 segments of 1 to 128
+    /// bytes. By default there is none.
     pub fn namespace<S: Into<String>>(mut self, segments: impl IntoIterator<Item = S>) -> Self {
         self.options.namespace = segments.into_iter().map(Into::into).collect();
         self
     }
 
-    /// The last part of the holder that others are shown: up to 128 bytes without control
+    /// The last part of the holder name, which others can see: up to 128 bytes without control
     /// characters; by default there is none.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.options.label = label.into();
@@ -83,7 +83,7 @@ impl<K> LockBuilder<K> {
     }
 
     /// Work that [`run`](LockBuilder::run) started with this option may take the same lock again
-    /// with this option; by default it would wait for itself.
+    /// with this option. Without it the work would wait for itself.
     ///
     /// The same lock is the same name and namespace of the same [`Locks`] or a clone of it. The
     /// inner handle is of the same grant: its other options have no effect, and the end of the last
@@ -122,7 +122,7 @@ impl<K> fmt::Debug for LockBuilder<K> {
 }
 
 impl LockBuilder<Waits> {
-    /// How long to wait for the lock; zero is not to wait. By default without end.
+    /// How long to wait for the lock; with zero it does not wait. By default there is no limit.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.options.wait = Some(wait);
         self
@@ -162,8 +162,8 @@ impl LockBuilder<Waits> {
     /// [`acquire`](Self::acquire), or with [`Error::LockLost`]. If the lock is lost and the work
     /// returned a [`LockLost`](crate::LockLost), as itself, as [`Error`] or in a
     /// `Box<dyn Error>` with or without `Send + Sync`, that is not an error of its own. In any other
-    /// type it is. `E` is `'static` so that it can be told. [`RunError::lost`] has the loss in both
-    /// cases.
+    /// type it is. `E` is `'static` so that these types can be recognized. [`RunError::lost`] has
+    /// the loss in both cases.
     ///
     /// # Cancel safety
     ///

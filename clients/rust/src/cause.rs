@@ -18,7 +18,7 @@ pub enum Cause {
     Unhealthy,
     /// The sidecar is stopping and has released it.
     ShuttingDown,
-    /// It was unlocked or taken over by another call, or the sidecar does not know it any more.
+    /// It was unlocked or taken over by another call, or the sidecar does not hold it any more.
     Ended,
     /// The stream broke: the sidecar died, or the connection was cut.
     Disconnected,
@@ -30,7 +30,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The name that all clients have for it, such as `max_hold`.
+    /// Its name in all clients, such as `max_hold`.
     pub fn as_str(&self) -> &str {
         match self {
             Self::Expired => "expired",

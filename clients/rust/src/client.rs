@@ -44,7 +44,7 @@ struct Connection {
     silent: AtomicU64,
 }
 
-/// One of the connections that there were.
+/// A connection, past or present.
 #[derive(Clone, Debug)]
 struct Link {
     number: u64,
@@ -53,7 +53,7 @@ struct Link {
 
 /// What the sidecar answered about a lock.
 pub(crate) enum Answer {
-    /// The app may believe in it for so long, counted from the sending of the question.
+    /// It is valid for this long, counted from the sending of the question.
     ValidFor(Duration),
     Lost(Cause),
 }
@@ -72,9 +72,9 @@ impl Client {
         Self { link, connection, store, api_token }
     }
 
-    /// The client with the connection that new calls use: another one than one that has not
-    /// answered. The calls that are open on that go on, and the last of them closes it. A channel of
-    /// the caller's is kept.
+    /// The client with the connection for new calls, which replaces one that has not answered. Calls
+    /// that are open on the old one stay there, and the last of them closes it. The caller's channel
+    /// is kept.
     pub(crate) fn current(&self) -> Self {
         let Connection { address, current, silent } = &*self.connection;
         let next = silent.load(Ordering::Acquire);

@@ -64,7 +64,7 @@ pub(crate) mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_system_tells_for_how_long_the_machine_was_suspended() {
+    fn the_system_reports_for_how_long_the_machine_was_suspended() {
         let uptime = || {
             let text = std::fs::read_to_string("/proc/uptime").unwrap();
             Duration::from_secs_f64(text.split(' ').next().unwrap().parse().unwrap())

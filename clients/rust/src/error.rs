@@ -80,7 +80,7 @@ impl NotAcquired {
         self.reason
     }
 
-    /// Who holds the lock, as `APP/INSTANCE` or `APP/INSTANCE/LABEL`, if the sidecar told it.
+    /// Who holds the lock, as `APP/INSTANCE` or `APP/INSTANCE/LABEL`, if the sidecar named it.
     /// For people.
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref()
@@ -103,7 +103,7 @@ impl fmt::Display for NotAcquired {
 
 impl error::Error for NotAcquired {}
 
-/// The lock was held and is lost: do not act in its name any more.
+/// The lock was held and is lost: do not act under it any more.
 #[derive(Clone, PartialEq, Eq)]
 pub struct LockLost {
     pub(crate) resource: String,
@@ -127,7 +127,7 @@ impl error::Error for LockLost {}
 
 /// Neither a held lock nor a lost one: a bad option, no sidecar, a store that failed.
 ///
-/// The message tells what made the call fail in this process, such as a refused connection; the
+/// The message says what made the call fail in this process, such as a refused connection; the
 /// source of its [`status`](Self::status) is that error.
 #[derive(Clone)]
 pub struct Failure {
@@ -209,7 +209,7 @@ impl<E> RunError<E> {
         if let Self::Work { error, .. } = self { Some(error) } else { None }
     }
 
-    /// One error of the caller's choice: the work's, or what `other` makes of the lock's.
+    /// Converts into one error type: the work's error, or the lock's error after `other`.
     ///
     /// A loss beside the work's error is dropped. `into_work(Into::into)` is enough where `E` is
     /// `From<Error>`, such as `anyhow::Error` or an enum of the app.
@@ -252,5 +252,5 @@ impl<E: fmt::Debug> fmt::Debug for RunError<E> {
     }
 }
 
-// Without a source: an `E` that is no `Error` has none, and the lock's errors show theirs.
+// Without a source: an `E` that is not an `Error` has none, and the lock's errors show theirs.
 impl<E: fmt::Debug + fmt::Display> error::Error for RunError<E> {}

@@ -1,4 +1,4 @@
-//! A lock that is or was held, and until when it may be believed in.
+//! A lock that is or was held, and until when it is valid.
 
 use std::{future::poll_fn, pin::pin, sync::OnceLock, task::Poll, time::Duration};
 
@@ -16,7 +16,7 @@ pub(crate) type End = Result<(), LockLost>;
 pub(crate) struct Held {
     pub(crate) grant: Grant,
     limits: Limits,
-    /// Called before anybody sees that nobody has confirmed the lock in time.
+    /// Called before any handle shows that the lock was not confirmed in time.
     on_silence: Box<dyn Fn() + Send + Sync>,
     state: watch::Sender<State>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
 /// When `max_hold` ends a lock.
 pub(crate) struct MaxHold {
     pub(crate) end: Instant,
-    /// The end less the drift allowance: a safe deadline that is not before it is that of
+    /// The end less the drift allowance: a safe deadline that is not before it comes from
     /// `max_hold`.
     pub(crate) from: Instant,
 }
@@ -82,14 +82,14 @@ impl Limits {
     }
 }
 
-/// What is to be done when a handle has ended.
+/// What to do when a handle has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// Nothing: other handles of the lock go on.
     ToOthers,
-    /// To unlock: it was the last one.
+    /// Unlock: it was the last one.
     Held,
-    /// To close the stream: it was the last one of a lost lock.
+    /// Close the stream: it was the last one of a lost lock.
     Lost,
 }
 
@@ -106,7 +106,7 @@ impl Held {
         Self { grant, limits, on_silence: Box::new(on_silence), state }
     }
 
-    /// For how long a lock that has not ended may be believed in.
+    /// For how long a lock that has not ended is valid.
     pub(crate) fn left(&self) -> Duration {
         let left = self.state.borrow().deadline.at.saturating_duration_since(now());
         // More than zero, although the deadline may have passed since it was looked at.
@@ -128,8 +128,8 @@ impl Held {
     pub(crate) async fn wait(&self, end: impl Fn() -> Option<End>) -> End {
         let mut waiting = pin!(self.wait_for_change(&end));
         // The state is read at every poll, because the wake-ups of a change are not simultaneous:
-        // if one future of a task has seen the loss, so do all that are polled after it. Nor does
-        // it depend on Tokio's budget, which others of the task may have used up.
+        // if one future of a task has seen the loss, so do all that are polled after it. It does
+        // not depend on Tokio's budget either, which other futures may have used up.
         let waiting = poll_fn(|context| match end() {
             Some(end) => Poll::Ready(end),
             None => waiting.as_mut().poll(context),
@@ -166,7 +166,7 @@ impl Held {
         self.wait(end).await
     }
 
-    /// Nobody else has it until `safe_deadline`; a lock that has ended stays so.
+    /// Moves the safe deadline; a lock that has ended stays so.
     pub(crate) fn confirm(&self, safe_deadline: Instant) {
         let deadline = self.limits.deadline(safe_deadline);
         self.state.send_if_modified(|state| {
@@ -178,7 +178,7 @@ impl Held {
         });
     }
 
-    /// It is lost, unless it has ended.
+    /// Records the loss, unless the lock has ended.
     pub(crate) fn lose(&self, cause: Cause) {
         self.enter(|state| matches!(state.phase, Phase::Held), Phase::Lost(self.loss(cause)));
     }
@@ -194,8 +194,8 @@ impl Held {
         joined
     }
 
-    /// Ends the handle to which `left` belongs, and sets it before anybody is told; `None` if it
-    /// has ended before. If [`Left::Held`] is returned, an Unlock is under way.
+    /// Ends the handle to which `left` belongs, and sets `left` before any waiter is woken. Returns
+    /// `None` if the handle had ended before. After [`Left::Held`] an Unlock is under way.
     pub(crate) fn leave(&self, left: &OnceLock<Left>) -> Option<Left> {
         self.notice_deadline();
         let mut first = None;
@@ -246,7 +246,7 @@ impl Held {
         self.enter(missed, Phase::Lost(self.loss(cause)));
     }
 
-    /// Goes over to `phase` if `condition` still holds.
+    /// Changes to `phase` if `condition` still holds.
     fn enter(&self, condition: impl Fn(&State) -> bool, phase: Phase) {
         self.state.send_if_modified(|state| {
             let enters = condition(state);

@@ -26,7 +26,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Runs until the stream has ended; whoever aborts it closes the stream.
+    /// Runs until the stream has ended. Aborting it closes the stream.
     pub(crate) async fn keep(mut self) {
         let _gone = Gone(self.held.clone());
         let cause = tokio::select! {
@@ -38,13 +38,13 @@ impl Keeper {
         if let Some(cause) = cause {
             self.held.lose(cause);
         }
-        // The stream stays open until the work has ended: until then nobody else shall have
+        // The stream stays open until the work has ended: until then nobody else must get
         // the lock, if the sidecar still holds it.
         end(&mut self.stream).await;
     }
 }
 
-/// When a runtime ends it drops the task, and nobody watches the lock any more.
+/// When a runtime ends it drops the task, and nothing watches the lock any more.
 struct Gone(Arc<Held>);
 
 impl Drop for Gone {
@@ -67,7 +67,7 @@ async fn end(stream: &mut Streaming<LockServerStream>) -> Cause {
 /// Asks the sidecar again and again, until it answers that the lock is lost.
 async fn confirm(held: &Held, client: &Client, ttl: Duration, granted: Instant) -> Cause {
     let (interval, pause) = (ttl / 6, ttl / 60);
-    // At once if the grant was long on its way.
+    // At once if the grant took long to arrive.
     let mut next = after(granted, interval);
     loop {
         sleep_until(next).await;

@@ -31,7 +31,7 @@
 //! The lock's life is the life of a gRPC stream to the sidecar. It is lost when the stream says
 //! so or breaks, when the sidecar answers that it does not hold it any more, and when nobody has
 //! confirmed it for so long that the store could have given it to somebody else.
-//! [`LockLost::cause`] tells which.
+//! [`LockLost::cause`] names which.
 //!
 //! # Cancel safety
 //!
@@ -46,7 +46,7 @@
 //!
 //! # Time
 //!
-//! The crate reads [`tokio::time::Instant`]. That clock is monotonic. It goes on while the process
+//! The crate reads [`tokio::time::Instant`]. That clock is monotonic. It runs while the process
 //! is suspended, but on Linux and macOS not while the machine is. In a test with paused time
 //! (`tokio::time::pause`) the clock jumps forward whenever all tasks wait, so a lock of a real
 //! sidecar would be lost at once as [`Cause::Unconfirmed`].
@@ -72,7 +72,7 @@ mod reentrant;
 mod run;
 mod status;
 
-/// The raw gRPC messages and clients of `leasehold.v1`, for what this crate has no call for:
+/// The raw gRPC messages and clients of `leasehold.v1`, for calls that this crate does not wrap:
 /// forced unlocks, changes of the limit of a lock, inspection.
 ///
 /// [`Locks::channel`] returns the channel to use them with. They do not send the API token. The

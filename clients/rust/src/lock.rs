@@ -140,7 +140,7 @@ impl Lock {
     /// Unlocks, for at most 5 s, and closes the stream.
     ///
     /// Closing the stream releases the lock too, so an Unlock that the sidecar did not answer is
-    /// no error. Further calls do nothing and return the same. While a re-entrant lock has other
+    /// not an error. Further calls do nothing and return the same. While a re-entrant lock has other
     /// handles, this ends the handle alone and makes no call.
     ///
     /// # Errors

@@ -31,7 +31,7 @@ pub(crate) struct Opened {
     pub(crate) ttl: Duration,
     /// Not later than the sidecar granted it.
     pub(crate) granted: Instant,
-    /// Until then nobody else can have it.
+    /// Nobody else can get it before.
     pub(crate) safe_deadline: Instant,
     pub(crate) max_hold: Option<MaxHold>,
 }
@@ -61,7 +61,7 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
     let ttl = from_wire(acquired.ttl);
     let granted = after(sent, from_wire(acquired.waited));
     let drift = ttl / 20 + DRIFT_MIN;
-    // To return drops the stream, which releases the lock.
+    // Returning drops the stream, which releases the lock.
     check_stop_before(options, ttl, drift)?;
     let safe_deadline = after(granted, ttl.saturating_sub(drift));
     let max_hold = options.max_hold.map(|max_hold| MaxHold {
@@ -70,7 +70,7 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
     });
     let capped = max_hold.as_ref().map_or(safe_deadline, |limit| safe_deadline.min(limit.end));
     if capped <= now() {
-        let late = "the lock was granted too long ago to be believed in";
+        let late = "the lock was granted too long ago to count as held";
         return Err(Failure::unavailable(late));
     }
     Ok(Opened { acquired, stream, ttl, granted, safe_deadline, max_hold })
@@ -102,7 +102,7 @@ async fn answered<T>(
     timeout_at(limit, answer).await.map_err(silent)
 }
 
-/// `duration` after `instant`, or so far away that it does not come.
+/// `duration` after `instant`, or a time that never comes.
 pub(crate) fn after(instant: Instant, duration: Duration) -> Instant {
     instant + duration.min(FAR)
 }
@@ -119,7 +119,7 @@ mod tests {
     /// With paused time no second passes here.
     #[tokio::test(start_paused = true)]
     async fn a_sidecar_that_never_answers_is_given_up() {
-        // The system accepts its connections, and nobody reads them.
+        // The system accepts its connections, and nothing reads them.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = silent.local_addr().unwrap().to_string();
         // A channel of the caller's has no pings, which would end it earlier.

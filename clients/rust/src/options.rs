@@ -1,4 +1,4 @@
-//! What a lock is asked for with.
+//! The options of a request.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub enum Mode {
     /// Nobody else.
     #[default]
     Exclusive,
-    /// Others that share it too. Not every store can.
+    /// Others that share it, too. Not every store supports this.
     Shared,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Names the first option that cannot be right.
+    /// Names the first invalid option.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.resource.is_empty() {
             return Err(Failure::option("name", "is empty"));

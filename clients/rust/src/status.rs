@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// The details of a status; empty if it has none, as of a status that this process made.
+/// The details of a status; empty if it has none, such as one that this process made.
 fn info(status: &Status) -> ErrorInfo {
     status.get_details_error_info().unwrap_or_else(|| ErrorInfo::new("", "", HashMap::new()))
 }
@@ -38,10 +38,10 @@ pub(crate) fn not_acquired(options: &Options, address: Option<&str>, status: Sta
     Error::NotAcquired(NotAcquired { resource, reason, wait, holder })
 }
 
-/// What to tell if the connection failed, for people.
+/// The message for a failed connection.
 fn unreachable(address: Option<&str>, status: &Status) -> String {
     let sources = || iter::successors(error::Error::source(status), |error| error.source());
-    // The others only say that there is one.
+    // The others only say that there is a source.
     let cause = sources().last().map_or_else(String::new, ToString::to_string);
     let at = address.map_or_else(String::new, |address| format!(" at {address}"));
     if !sources().any(<dyn error::Error>::is::<ConnectError>) {
@@ -62,7 +62,7 @@ pub(crate) fn cause_of_end(status: &Status) -> Cause {
     }
 }
 
-/// The loss that a failed Unlock tells of, if it does.
+/// The loss, if that is why an Unlock failed.
 pub(crate) fn lost_before_unlock(resource: &str, status: &Status) -> Option<LockLost> {
     let info = info(status);
     let cause = match &*info.reason {

@@ -1,4 +1,4 @@
-//! The committed code is what the `.proto` files of the repository generate.
+//! The committed code matches the `.proto` files of the repository.
 
 use std::{env, fs, path::Path};
 

@@ -53,7 +53,7 @@ async fn a_confirmation_moves_the_deadline() {
 async fn nothing_revives_a_lock_whose_deadline_has_passed() {
     let held = held();
     advance(VALID).await;
-    // Nobody has looked at the clock in between.
+    // The clock was not read in between.
     held.confirm(Instant::now() + VALID);
     assert_eq!(cause(&held), Some(Cause::Unconfirmed));
     held.lose(Cause::Forced);
@@ -87,7 +87,7 @@ async fn max_hold_caps_the_deadline_and_is_its_cause() {
 }
 
 #[tokio::test]
-async fn a_stop_before_without_end_loses_the_lock_at_once() {
+async fn an_endless_stop_before_loses_the_lock_at_once() {
     let held = limited(Duration::MAX, Some(10 * VALID));
     assert_eq!(cause(&held), Some(Cause::Unconfirmed));
 }

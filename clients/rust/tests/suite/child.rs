@@ -27,7 +27,7 @@ const TTL_OF_CHILD: &str = "LEASEHOLD_CLIENT_CHILD_TTL";
 const LONG_TTL: Duration = Duration::from_secs(120);
 
 /// Takes the lock, prints its token, and holds it until it is killed; or prints the reason
-/// why not. For each line that it reads it prints what `check` says.
+/// why not. For each line that it reads it prints the result of `check`.
 pub(crate) fn main(name: &str) -> ExitCode {
     let ttl = env::var(TTL_OF_CHILD).map_or(LONG_TTL, |secs| {
         Duration::from_secs(secs.parse().expect("the TTL of the child in seconds"))
@@ -74,7 +74,7 @@ async fn line(process: &mut tokio::process::Child) -> String {
 }
 
 /// The process stands still beyond its deadline. The sidecar still renews, so only the local
-/// deadline can tell.
+/// deadline ends the lock.
 pub(crate) async fn a_suspended_process_sees_the_loss_by_check(backend: Arc<Backend>) {
     let stage = backend.shared();
     let ttl = TTL.as_secs().to_string();
@@ -85,7 +85,7 @@ pub(crate) async fn a_suspended_process_sees_the_loss_by_check(backend: Arc<Back
     let mut input = holder.stdin.take().unwrap();
     let mut lines = BufReader::new(holder.stdout.take().unwrap()).lines();
     let mut line = async || {
-        let line = timeout(PATIENCE, lines.next_line()).await.expect("the child is silent");
+        let line = timeout(PATIENCE, lines.next_line()).await.expect("the child prints");
         line.unwrap().unwrap_or_default()
     };
     let process = holder.id().unwrap().to_string();

@@ -22,7 +22,7 @@ impl fmt::Display for Broken {
 
 impl error::Error for Broken {}
 
-/// Loses the lock from another task, and waits until it is told.
+/// Loses the lock from another task, and waits for the loss.
 async fn lose(locks: &Locks, lock: &Lock) -> LockLost {
     let (locks, name) = (locks.clone(), lock.resource().to_owned());
     tokio::spawn(async move { force_unlock(&locks, &name).await });
@@ -94,8 +94,8 @@ pub(crate) async fn a_failed_unlock_does_not_hide_the_error_of_the_work(backend:
     eventually_free(&stage.locks(), "suspended").await;
 }
 
-/// Somebody else has unlocked with the lock ID, and the news of it is still on the way.
-pub(crate) async fn an_unlock_that_finds_nothing_tells_the_loss(backend: Arc<Backend>) {
+/// Somebody else has unlocked with the lock ID, and the report of it is still on the way.
+pub(crate) async fn an_unlock_that_finds_nothing_reports_the_loss(backend: Arc<Backend>) {
     let stage = backend.start();
     let lock = stage.locks_by_proxy().lock("elsewhere").acquire().await.unwrap();
     stage.command("stall");
@@ -143,7 +143,7 @@ pub(crate) async fn an_http_port_is_named(backend: Arc<Backend>) {
     assert!(message.starts_with(&begin) && message.contains("DAPR_GRPC_PORT"), "{message}");
 }
 
-/// Whatever tonic calls it.
+/// Independent of tonic's code for it.
 pub(crate) async fn a_wait_whose_connection_breaks_is_unavailable(backend: Arc<Backend>) {
     let stage = backend.start();
     let _held = stage.locks().lock("awaited").acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Taking, sharing and giving back.
+//! Taking, sharing and releasing.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -162,7 +162,7 @@ pub(crate) async fn a_bad_option_is_named(backend: Arc<Backend>) {
             other => panic!("{other:?}"),
         }
     }
-    // Nobody listens there, so these are found before anything is sent. A wait and a
+    // Nothing listens there, so these are found before anything is sent. A wait and a
     // `stop_before` cannot be negative here: the type forbids it.
     let nowhere = Locks::builder("lockstore").address("127.0.0.1:1").build().unwrap();
     for (option, lock) in [

@@ -28,7 +28,8 @@ async fn cancelled(task: Task) -> RunError<Infallible> {
     ended.unwrap().unwrap_err()
 }
 
-/// Loses the lock under endless work by `lose`, and tells the cause and when it was told.
+/// Loses the lock under endless work by `lose`, and returns the cause and after how long it was
+/// reported.
 async fn lose(locks: &Locks, name: &str, lose: impl AsyncFnOnce()) -> (Cause, Duration) {
     let work = Endless::default();
     let task = work.spawn(locks.lock(name).ttl(TTL));
@@ -66,7 +67,7 @@ pub(crate) async fn max_hold_ends_a_lock_of_a_short_ttl(backend: Arc<Backend>) {
     }
 }
 
-/// Even if the sidecar cannot tell, and would have the lock for long.
+/// Even if the sidecar cannot report it, and would hold the lock for longer.
 pub(crate) async fn max_hold_ends_a_lock_without_the_sidecar(backend: Arc<Backend>) {
     let (stage, work) = (backend.start(), Endless::default());
     let limited = stage.locks().lock("max-hold-3").ttl(3 * PATIENCE).max_hold(TTL);
@@ -237,7 +238,7 @@ pub(crate) async fn a_short_silence_of_the_sidecar_is_survived(backend: Arc<Back
 }
 
 /// The process was suspended while the grant was on its way, for longer than the TTL.
-pub(crate) async fn a_grant_that_comes_too_late_is_not_believed(backend: Arc<Backend>) {
+pub(crate) async fn a_grant_that_comes_too_late_is_not_acquired(backend: Arc<Backend>) {
     let locks = backend.shared().locks();
     let first = locks.lock("late").acquire().await.unwrap();
     let (address, (ready, waits)) =

@@ -56,10 +56,10 @@ const CASES: &[(&str, Case)] = cases! {
         a_cut_off_sidecar_cancels_the_work_before_the_deadline,
         a_cut_connection_cancels_the_work, work_that_blocks_sees_the_loss_by_check,
         a_blocked_runtime_sees_the_loss_by_check, a_loss_is_not_starved,
-        a_short_silence_of_the_sidecar_is_survived, a_grant_that_comes_too_late_is_not_believed;
+        a_short_silence_of_the_sidecar_is_survived, a_grant_that_comes_too_late_is_not_acquired;
     failures: the_error_of_the_work_wins, a_loss_that_the_work_returns_is_no_error_of_its_own,
         a_failed_unlock_does_not_hide_the_error_of_the_work,
-        an_unlock_that_finds_nothing_tells_the_loss,
+        an_unlock_that_finds_nothing_reports_the_loss,
         the_message_is_complete_and_nothing_comes_twice, an_http_port_is_named, a_wait_whose_connection_breaks_is_unavailable;
     child: a_killed_process_frees_the_lock, a_suspended_process_sees_the_loss_by_check,
         the_address_and_token_come_from_the_environment;
@@ -67,7 +67,7 @@ const CASES: &[(&str, Case)] = cases! {
     rust: every_future_can_be_sent, secrets_are_not_shown, a_dropped_handle_frees_the_lock,
         a_dropped_run_drops_the_work_before_the_lock,
         a_dropped_wait_for_the_loss_changes_nothing, a_panic_of_the_work_frees_the_lock,
-        a_lock_outlives_many_ttls, a_handle_tells_its_loss;
+        a_lock_outlives_many_ttls, a_handle_reports_its_loss;
 };
 
 fn main() -> ExitCode {

@@ -72,16 +72,16 @@ pub(crate) async fn a_dropped_run_drops_the_work_before_the_lock(backend: Arc<Ba
     work.started().await;
     frees(&locks, "aborted", async || task.abort()).await;
     assert!(work.has_ended());
-    assert!(work.believed_at_its_end(), "the lock was given back before the work had ended");
+    assert!(work.held_at_its_end(), "the lock was released before the work had ended");
 }
 
 pub(crate) async fn a_dropped_wait_for_the_loss_changes_nothing(backend: Arc<Backend>) {
     let locks = backend.shared().locks();
-    let lock = locks.lock("told").acquire().await.unwrap();
+    let lock = locks.lock("lost-later").acquire().await.unwrap();
     timeout(Duration::from_millis(20), lock.lost()).await.unwrap_err();
     lock.check().unwrap();
-    assert!(is_held(&locks, "told").await);
-    force_unlock(&locks, "told").await;
+    assert!(is_held(&locks, "lost-later").await);
+    force_unlock(&locks, "lost-later").await;
     assert_eq!(lock.lost().await.cause(), &Cause::Forced);
 }
 
@@ -107,7 +107,7 @@ pub(crate) async fn a_lock_outlives_many_ttls(backend: Arc<Backend>) {
     lock.unlock().await.unwrap();
 }
 
-pub(crate) async fn a_handle_tells_its_loss(backend: Arc<Backend>) {
+pub(crate) async fn a_handle_reports_its_loss(backend: Arc<Backend>) {
     let locks = backend.shared().locks();
     let lock = locks.lock("signalled").acquire().await.unwrap();
     force_unlock(&locks, "signalled").await;

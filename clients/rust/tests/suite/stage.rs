@@ -11,7 +11,7 @@ use std::{
 use leasehold_client::{Locks, LocksBuilder};
 use serde_json::Value;
 
-/// A kind of store, and the servers that the cases share which do not disturb them.
+/// A kind of store, and the servers shared by the cases that do not disturb them.
 pub(crate) struct Backend {
     pub(crate) name: String,
     shared: OnceLock<Stage>,
@@ -26,7 +26,7 @@ impl Backend {
         self.shared.get_or_init(|| self.start())
     }
 
-    /// Servers of the caller's own.
+    /// Servers for the caller alone.
     pub(crate) fn start(&self) -> Stage {
         self.start_with(&[])
     }

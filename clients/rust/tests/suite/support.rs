@@ -10,19 +10,19 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-/// Longer than anything takes that is awaited, also on a busy machine.
+/// Longer than any awaited event takes, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// The TTL of the cases that lose a lock; etcd has none under 2 s.
 pub(crate) const TTL: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
-/// Runs a case, with an end if it hangs.
+/// Runs a case, with a time limit.
 pub(crate) fn run(case: impl Future<Output = ()>) {
     let mut runtime = Builder::new_multi_thread();
     within(runtime.worker_threads(2), 3 * PATIENCE, case);
 }
 
-/// Runs `part` in a runtime of one thread, with an end if it hangs.
+/// Runs `part` in a runtime of one thread, with a time limit.
 pub(crate) fn on_one_thread<F: Future<Output: Send + 'static>>(
     part: impl FnOnce() -> F + Send + 'static,
 ) -> JoinHandle<F::Output> {
@@ -66,7 +66,7 @@ pub(crate) async fn inspect(locks: &Locks, name: &str) -> (Vec<String>, i32) {
 }
 
 pub(crate) async fn eventually_waiting(locks: &Locks, name: &str, waiters: i32) {
-    eventually("so many wait", async || inspect(locks, name).await.1 == waiters).await;
+    eventually("the number of waiters", async || inspect(locks, name).await.1 == waiters).await;
 }
 
 /// Nobody holds `name`, or will within the usual time.

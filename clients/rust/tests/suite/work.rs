@@ -1,4 +1,4 @@
-//! Work that tells what becomes of it.
+//! Work that records how it ends.
 
 use std::{
     convert::Infallible,
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 pub(crate) struct Endless {
     started: Arc<Notify>,
     ended: Arc<AtomicBool>,
-    believed: Arc<AtomicBool>,
+    held: Arc<AtomicBool>,
 }
 
 impl Endless {
@@ -44,8 +44,8 @@ impl Endless {
     }
 
     /// Whether the lock was still valid when it ended.
-    pub(crate) fn believed_at_its_end(&self) -> bool {
-        self.believed.load(Ordering::SeqCst)
+    pub(crate) fn held_at_its_end(&self) -> bool {
+        self.held.load(Ordering::SeqCst)
     }
 }
 
@@ -58,7 +58,7 @@ struct End<'a> {
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        self.work.believed.store(self.lock.check().is_ok(), Ordering::SeqCst);
+        self.work.held.store(self.lock.check().is_ok(), Ordering::SeqCst);
         self.work.ended.store(true, Ordering::SeqCst);
     }
 }
