@@ -15,7 +15,7 @@ export default tseslint.config(
     },
   },
   {
-    // node:test's functions return promises that nobody awaits.
+    // node:test's functions return promises that tests need not await.
     files: ["test/**/*.ts"],
     rules: {
       "@typescript-eslint/no-floating-promises": [

@@ -1,4 +1,4 @@
-// One of several candidates leads: whoever has the lock. `node leader.js NAME`; end it with SIGTERM.
+// One of several candidates leads: the one that has the lock. `node leader.js NAME`; end it with SIGTERM.
 
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -21,7 +21,7 @@ async function lead(signal: AbortSignal): Promise<void> {
 
 while (!isStopping()) {
   try {
-    // Waits without end, so that the candidates take over in turn.
+    // Waits without a limit, so that the candidates take over in turn.
     await locks.with("leader", { ttl: "10s", label: name, signal: stop.signal }, (lock) => lead(lock.signal));
   } catch (error) {
     if (isStopping()) {

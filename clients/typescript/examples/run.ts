@@ -1,4 +1,4 @@
-// Runs the examples against a sidecar of their own, and is what happens to them.
+// Runs the examples against their own sidecar, and causes their losses.
 
 import assert from "node:assert/strict";
 import { type ChildProcess, spawn } from "node:child_process";

@@ -1,6 +1,6 @@
 // A worker that charges orders under a lock, and stops when it loses the lock.
 //
-// Needs a sidecar with the store `lockstore`. Then end the lock of somebody at work:
+// Needs a sidecar with the store `lockstore`. Then end the lock of a worker:
 //   curl -X DELETE -d '{"force":true}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/invoice-run
 
 import { setTimeout as sleep } from "node:timers/promises";
@@ -9,7 +9,7 @@ import { Locks, LockLost } from "@leasehold/client";
 
 using locks = new Locks({ store: "lockstore" });
 
-/** Stands for a call that takes its time. Whatever it writes to refuses a smaller token. */
+/** Stands for a call that takes a while, of a service that refuses a smaller token. */
 async function charge(order: number, fence: bigint, signal: AbortSignal): Promise<void> {
   await sleep(100, undefined, { signal });
   console.log(`charged order ${order} with token ${fence}`);

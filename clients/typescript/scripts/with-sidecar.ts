@@ -1,4 +1,4 @@
-// Runs a command with a sidecar that the environment names to it.
+// Runs a command with a sidecar, whose address is in the command's environment.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";

@@ -9,7 +9,7 @@ import type { Plan } from "./options.js";
 import { onAbort } from "./signals.js";
 import { asError } from "./status.js";
 
-/** The sidecar sends a ping every 10 s; after this long without any it is given up. */
+/** The sidecar sends a ping every 10 s; a wait ends after this long without one. */
 const SILENCE = 30n * SECOND;
 /** How long after the end of the wait the answer may come. */
 const GRACE = 10n * SECOND;
@@ -64,15 +64,15 @@ export async function acquire(connection: Connection, plan: Plan): Promise<Grant
   }
 }
 
-/** For how long the next message may be awaited. */
+/** How long to wait for the next message. */
 function patience(end: bigint | undefined): bigint {
   const left = end === undefined ? SILENCE : end - now();
   return left < SILENCE ? left : SILENCE;
 }
 
 /**
- * What a promise gives, or SILENT after a time. Rejects when the caller cancels. The promise may
- * settle later; nobody is told then.
+ * The result of a promise, or SILENT after a time. Rejects when the caller cancels. If the promise
+ * settles later, that has no effect.
  */
 async function answerWithin<T>(
   answer: Promise<T>,

@@ -37,7 +37,7 @@ function sinceStart(): bigint {
 
 const monotonic = (): bigint => process.hrtime.bigint();
 
-/** The time now, in nanoseconds since some moment. */
+/** The time now, in nanoseconds since an arbitrary moment. */
 export const now = platform === "linux" ? suspensionAware(monotonic, sinceStart) : monotonic;
 
 /** Calls back once the clock has reached a time. Does not keep the process alive. */

@@ -16,7 +16,7 @@ import { LeaseholdError } from "./errors.js";
 import { Locks as Service } from "./generated/leasehold/v1/locks_pb.js";
 import type { Transport } from "./locks.js";
 
-/** The service's calls, and what every call of them carries. */
+/** The service's calls, and the headers of every call. */
 export interface Rpc {
   calls: Client<typeof Service>;
   options: CallOptions;
@@ -71,7 +71,7 @@ export class Connection {
   readonly #transport: Transport | undefined;
   readonly #endpoint: Endpoint | undefined;
   readonly #replaced = new Set<Http2SessionManager>();
-  /** What to do if nothing is there. */
+  /** Advice for the error of an unreachable sidecar. */
   readonly #advice: string;
   #channel: Channel | undefined;
   #isClosed = false;
@@ -96,7 +96,7 @@ export class Connection {
     }
   }
 
-  /** What new calls use. */
+  /** The channel that new calls use. */
   get rpc(): Rpc {
     if (this.#isClosed) {
       throw new LeaseholdError("CANCELLED", "the client is closed");
@@ -106,8 +106,8 @@ export class Connection {
   }
 
   /**
-   * Gives up a channel that does not answer: what comes next gets another connection. What is
-   * under way on the old one goes on there. A transport of the caller's is kept.
+   * Replaces a channel that does not answer: new calls use another connection. Calls that are
+   * open on the old one stay there. The caller's transport is kept.
    */
   replace(stuck: Rpc): void {
     const sessions = this.#channel?.sessions;
@@ -167,7 +167,7 @@ export class Connection {
   }
 }
 
-/** Where the sidecar is: at the given address, else where the environment says. */
+/** Where the sidecar is: at the given address, else at that of the environment. */
 export function endpoint(address: string | undefined): Endpoint {
   const { DAPR_GRPC_ENDPOINT, DAPR_GRPC_PORT } = process.env;
   if (address !== undefined) {

@@ -1,4 +1,4 @@
-// Durations: what callers write, nanoseconds inside, and protobuf's messages.
+// Durations: as callers write them, in nanoseconds inside, and as protobuf's messages.
 
 import type { Duration as Message } from "@bufbuild/protobuf/wkt";
 

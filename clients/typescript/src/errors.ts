@@ -1,6 +1,6 @@
 /**
- * Everything that this library reports, apart from what a caller's own signal gives as its reason
- * and what the work itself throws. A call that failed has the error of the transport as `cause`.
+ * The base class of all errors of this library, apart from the reason of a caller's own signal and
+ * what the work itself throws. A call that failed has the error of the transport as `cause`.
  */
 export class LeaseholdError extends Error {
   override readonly name: string = "LeaseholdError";
@@ -20,7 +20,7 @@ export class LeaseholdError extends Error {
 /** Somebody else had the lock until the wait ended. */
 export class NotAcquired extends LeaseholdError {
   override readonly name = "NotAcquired";
-  /** Who has the lock, as `APP/INSTANCE/LABEL`, if the sidecar told it. For people. */
+  /** Who has the lock, as `APP/INSTANCE/LABEL`, if the sidecar named it. For people. */
   readonly holder: string | undefined;
 
   constructor(
@@ -36,13 +36,13 @@ export class NotAcquired extends LeaseholdError {
 /**
  * Why a lock was lost.
  *
- * - `expired`, `forced`, `unreachable`, `max_hold`, `unhealthy`: as the sidecar tells it.
+ * - `expired`, `forced`, `unreachable`, `max_hold`, `unhealthy`: as the sidecar reports it.
  * - `shutting_down`: the sidecar is stopping and has released the lock.
- * - `ended`: it was unlocked or taken over by another call, or the sidecar does not know it.
+ * - `ended`: it was unlocked or taken over by another call, or the sidecar does not hold it.
  * - `disconnected`: the stream broke.
  * - `unconfirmed`: nobody confirmed the lock in time.
  *
- * A later sidecar may tell other causes.
+ * A later sidecar may report other causes.
  */
 export type LossCause =
   | "expired"
@@ -56,7 +56,7 @@ export type LossCause =
   | "unconfirmed"
   | (string & Record<never, never>);
 
-/** The lock is lost: whatever it guards may be somebody else's now. */
+/** The lock is lost: somebody else may hold it now. */
 export class LockLost extends LeaseholdError {
   override readonly name = "LockLost";
   /** Why. A string, unlike the `cause` of most errors. */
@@ -75,7 +75,7 @@ const LOSS = Symbol.for("leasehold.loss");
 const CANCELLED_NAMES = new Set<unknown>(["AbortError", "CanceledError"]);
 
 /**
- * The loss of a lock that an error tells of: the error itself, or what it was caused by, or what
+ * The loss of a lock that is in an error: the error itself, or what it was caused by, or what
  * was attached to it because the lock was lost while the work failed by itself, or either half of
  * a `SuppressedError` (of `await using`). `undefined` if there is none.
  */

@@ -1,4 +1,4 @@
-// A lock that is held: what the stream and CheckLocks say of it, and when it is lost.
+// A lock that is held: what the stream and CheckLocks report about it, and when it is lost.
 
 import { fromMessage, MILLISECOND, SECOND, toMilliseconds } from "./duration.js";
 import { LockLost, type LossCause } from "./errors.js";
@@ -37,7 +37,7 @@ export class Grant {
   readonly plan: Plan;
   readonly #stream: HeldStream;
   readonly #ttl: bigint;
-  /** What a TTL may differ by between the clocks of this machine and the store's. */
+  /** By how much a TTL may differ between the clocks of this machine and of the store's. */
   readonly #drift: bigint;
   readonly #stopBefore: bigint;
   /** When `maxHold` has passed, counted from the earliest time of the grant. */
@@ -68,7 +68,7 @@ export class Grant {
     return this.#safeDeadline <= now();
   }
 
-  /** Whether the caller's `stopBefore` leaves the work any time of the TTL. */
+  /** Whether the caller's `stopBefore` leaves any time of the TTL for the work. */
   get leavesTime(): boolean {
     return this.plan.stopBefore === undefined || this.#stopBefore < this.#ttl - this.#drift;
   }
@@ -84,7 +84,7 @@ export class Grant {
     return this.#shares === 0;
   }
 
-  /** The loss, if the lock is lost, be it by the clock just now. */
+  /** The loss, if the lock is lost, also if the clock shows it only now. */
   get loss(): LockLost | undefined {
     this.#loseIfLate();
     return this.#loss;
@@ -199,7 +199,7 @@ export class Grant {
     }
   }
 
-  /** Compares with the clock: step 3. A loss is told at once. */
+  /** Compares with the clock: step 3. A loss is reported at once. */
   #loseIfLate(): void {
     if (this.#lostAt <= now()) {
       // The sidecar's own figure counts maxHold too, and may be earlier than the end by the drift.

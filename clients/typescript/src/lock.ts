@@ -6,13 +6,13 @@ import type { Grant } from "./grant.js";
 import type { Plan } from "./options.js";
 import { onAbort } from "./signals.js";
 
-/** A lock that is held. Not bound to a task: whoever has it may use it and unlock it. */
+/** A lock that is held. Not bound to a task: any task may use it and unlock it. */
 export class Lock implements AsyncDisposable {
   /** The lock's name. */
   readonly resource: string;
   /** The fencing token, of up to 63 bits: a later holder has a greater one. */
   readonly token: bigint;
-  /** Names the lock beyond its store, for fences: `STORE||NAME`, or `STORE||SEGMENT/SEGMENT//NAME`. */
+  /** The key of the lock for fences, with its store: `STORE||NAME`, or `STORE||SEGMENT/SEGMENT//NAME`. */
   readonly fenceKey: string;
   /** The proof of ownership: a secret. */
   readonly lockId: string;
@@ -30,7 +30,7 @@ export class Lock implements AsyncDisposable {
   /** The loss that this handle had seen when it ended. */
   #lossAtEnd: LockLost | undefined;
   /** Whether `check` has thrown the loss. */
-  #isTold = false;
+  #isReported = false;
 
   /** @internal */
   constructor(grant: Grant, signal: AbortSignal | undefined) {
@@ -61,8 +61,8 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * For how many milliseconds the work may still go on, unless the lock is confirmed meanwhile,
-   * which moves that on. 0 once the lock is lost or unlocked. Reads the clock, makes no call.
+   * For how many milliseconds the work may go on unless the lock is confirmed meanwhile, which
+   * extends it. 0 once the lock is lost or unlocked. Reads the clock, makes no call.
    */
   get validFor(): number {
     return this.#unlocked === undefined ? toMilliseconds(this.#grant.validFor) : 0;
@@ -74,12 +74,12 @@ export class Lock implements AsyncDisposable {
    */
   check(): void {
     if (this.#unlocked !== undefined) {
-      // What becomes of a shared grant after this handle has ended is not its concern.
+      // This handle does not report what happens to a shared grant after its own end.
       throw this.#lossAtEnd ?? new LockLost(this.resource, "ended");
     }
     const { loss } = this.#grant;
     if (loss !== undefined) {
-      this.#isTold = true;
+      this.#isReported = true;
       throw loss;
     }
   }
@@ -103,12 +103,12 @@ export class Lock implements AsyncDisposable {
    * block would end with a `SuppressedError` in place of it.
    */
   async [Symbol.asyncDispose](): Promise<void> {
-    await (this.#isTold ? this.end() : this.unlock());
+    await (this.#isReported ? this.end() : this.unlock());
   }
 
-  /** Ends the lock, and tells whether it was lost. @internal */
+  /** Ends the lock, and returns the loss, if there was one. @internal */
   end(): Promise<LockLost | undefined> {
-    // A loss that only the clock knows of yet is told first, and its listeners may call this.
+    // A loss that only the clock shows yet is reported first, and its listeners may call this.
     const { loss } = this.#grant;
     if (this.#unlocked === undefined) {
       this.#lossAtEnd = loss;

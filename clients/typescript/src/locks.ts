@@ -26,18 +26,18 @@ export interface LocksOptions {
   address?: string | undefined;
   /** Sent as `dapr-api-token` with every call. Default: the variable `DAPR_API_TOKEN`. */
   apiToken?: string | undefined;
-  /** A gRPC transport of Connect's, of the caller's, used in place of an address, and left open by `close`. */
+  /** The caller's own gRPC transport of Connect, used in place of an address, and left open by `close`. */
   transport?: Transport | undefined;
 }
 
-/** What is done under a lock. */
+/** The work under a lock. */
 export type Work<T> = (lock: Lock) => T | PromiseLike<T>;
 
 /** The locks of one store. */
 export class Locks implements Disposable {
   readonly #store: string;
   readonly #connection: Connection;
-  /** What the task holds by scopes with `reentrant`. */
+  /** The locks that the task holds in scopes with `reentrant`. */
   readonly #held = new AsyncLocalStorage<ReadonlyMap<string, Grant>>();
 
   /** Connects when the first lock is asked for. */
@@ -105,8 +105,8 @@ export class Locks implements Disposable {
   }
 
   /**
-   * Closes the connection, but not a transport of the caller's. Locks that are still held through
-   * it are lost, and released by the sidecar. The client takes no locks any more.
+   * Closes the connection, but not the caller's transport. Locks that are still held through
+   * it are lost, and released by the sidecar. The client takes no more locks.
    */
   close(): void {
     this.#connection.close();
@@ -128,7 +128,7 @@ export class Locks implements Disposable {
     }
   }
 
-  /** What the task holds already, if it may take it again, else a new grant. */
+  /** The task's own grant, if it may take it again, else a new one. */
   async #take(planned: Plan): Promise<Grant> {
     planned.signal?.throwIfAborted();
     const held = planned.reentrant ? this.#held.getStore()?.get(key(planned)) : undefined;

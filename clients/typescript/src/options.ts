@@ -4,7 +4,7 @@ import { type Duration, nanoseconds, toMessage } from "./duration.js";
 import { LeaseholdError } from "./errors.js";
 import { LockMode, type LockRequestSchema } from "./generated/leasehold/v1/locks_pb.js";
 
-/** What every way to take a lock accepts. */
+/** The options of every way to take a lock. */
 export interface TryLockOptions {
   /** How long the lock lasts when nobody renews it. Default: the store's. */
   ttl?: Duration | undefined;
@@ -12,7 +12,7 @@ export interface TryLockOptions {
   mode?: "exclusive" | "shared" | undefined;
   /** The segments of the namespace, the outermost first. Default: none. */
   namespace?: readonly string[] | undefined;
-  /** The last part of the holder that others are shown. Default: none. */
+  /** The last part of the holder name, which others can see. Default: none. */
   label?: string | undefined;
   /** The lock is released after this long, whatever the app does. Default: never. */
   maxHold?: Duration | undefined;
@@ -24,17 +24,17 @@ export interface TryLockOptions {
    */
   stopBefore?: Duration | undefined;
   /**
-   * The work of a scoped lock may take the same lock again, with this option too, and gets what
-   * the scope has. Default: false.
+   * The work of a scoped lock may take the same lock again, with this option too, and gets the
+   * grant of the scope. Default: false.
    */
   reentrant?: boolean | undefined;
   /** Cancels the wait, with the signal's reason, and later the work, through `lock.signal`. */
   signal?: AbortSignal | undefined;
 }
 
-/** What ways to take a lock accept that may wait for it. */
+/** The options of the ways to take a lock that may wait for it. */
 export interface LockOptions extends TryLockOptions {
-  /** How long to wait for the lock. 0 is not to wait. Default: without end. */
+  /** How long to wait for the lock. With 0 it does not wait. Default: no limit. */
   wait?: Duration | undefined;
 }
 
@@ -44,7 +44,7 @@ export interface Plan {
   name: string;
   namespace: readonly string[];
   mode: "exclusive" | "shared";
-  /** Nanoseconds; undefined is without end. */
+  /** Nanoseconds; undefined is no limit. */
   wait: bigint | undefined;
   stopBefore: bigint | undefined;
   maxHold: bigint | undefined;
@@ -66,7 +66,7 @@ const OPTIONS = [
   "wait",
 ] as const satisfies (keyof LockOptions)[];
 
-/** Refuses a key that is no option, which TypeScript does not let pass. */
+/** Refuses an unknown option, for callers without TypeScript. */
 export function checkKeys(options: object, known: readonly string[]): void {
   const unknown = Object.keys(options).find((key) => !known.includes(key));
   if (unknown !== undefined) {

@@ -1,4 +1,4 @@
-// What a failed call says.
+// Reads the errors of failed calls.
 
 import { getSystemErrorMap } from "node:util";
 
@@ -28,7 +28,7 @@ export function statusOf(error: unknown): Status {
       try {
         readErrorInfo(new BinaryReader(detail.value), status);
       } catch {
-        // Not the sidecar's; what could be read of it counts.
+        // Not the sidecar's. The part that could be read counts.
       }
     }
   }
@@ -61,13 +61,13 @@ export function asError(
     return new LeaseholdError("UNAVAILABLE", unreachable(problem), { cause: error });
   }
   if (reason === "CANCELLED" || isBroken(error)) {
-    // The caller's own cancellation is reported before. Node says this of a connection that broke.
+    // The caller's own cancellation is reported before. Node reports a broken connection as this.
     return new LeaseholdError("UNAVAILABLE", `the stream broke: ${message}`, { cause: error });
   }
   return new LeaseholdError(reason, message, { cause: error });
 }
 
-/** Whether the system told of the end of a connection that there was. */
+/** Whether the system reported the end of an established connection. */
 function isBroken(error: unknown): boolean {
   const { cause } = error instanceof Error ? error : {};
   return cause instanceof Error && ["read", "write"].includes((cause as NodeJS.ErrnoException).syscall ?? "");

@@ -147,7 +147,7 @@ onEachBackend((_, sidecar) => {
       assert.equal(lost.cause, "max_hold", JSON.stringify(options));
       return performance.now() - start;
     };
-    // The client's own deadline is the first one where it stops before the end, the sidecar's word
+    // The client's own deadline is the first one where it stops before the end, the sidecar's report
     // where it does not.
     const all = [{ ttl: "13s" }, { ttl: "30s" }, { ttl: "30s", stopBefore: 0 }];
     for (const ms of await Promise.all(all.map(elapsed))) {

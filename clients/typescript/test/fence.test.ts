@@ -12,7 +12,7 @@ import { Locks as Service } from "../src/generated/leasehold/v1/locks_pb.js";
 import { Locks } from "../src/index.js";
 import { failure, fresh, onEachBackend } from "./helpers.js";
 
-/** A database with one order, and who has paid it last. */
+/** A database with one order, and its last payer. */
 interface Database {
   dialect: keyof typeof GUARD;
   query: Query;

@@ -38,7 +38,7 @@ export async function eventually(what: string, check: () => Promise<boolean> | b
   }
 }
 
-/** Waits until the work is told to stop. The error is the signal's reason. */
+/** Waits until the work is to stop. The error is the signal's reason. */
 export async function cancelled(lock: Lock): Promise<never> {
   if (!lock.signal.aborted) {
     await once(lock.signal, "abort", { signal: AbortSignal.timeout(PATIENCE_MS) });

@@ -12,7 +12,7 @@ if (what === "unlock") {
   await lock.unlock();
   console.log("unlocked");
 } else if (what === "forget") {
-  console.log("held"); // and nobody looks at it any more
+  console.log("held"); // and nothing uses it any more
 } else if (what === "check") {
   console.log("held");
   createInterface({ input: process.stdin })

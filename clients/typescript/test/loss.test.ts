@@ -57,14 +57,14 @@ onEachBackend((backend, sidecar) => {
 
   test("a_killed_sidecar_cancels_the_work", async () => {
     await using own = await Sidecar.start(backend);
-    const { lost } = await lose(own.locks(), "30s", () => own.tell("kill"));
+    const { lost } = await lose(own.locks(), "30s", () => own.send("kill"));
     assert.equal(lost.cause, "disconnected");
   });
 
   test("a_cut_connection_cancels_the_work", async () => {
     await using own = await Sidecar.start(backend);
     const locks = own.locksThroughProxy();
-    const { lost } = await lose(locks, "30s", () => own.tell("cut"));
+    const { lost } = await lose(locks, "30s", () => own.send("cut"));
     assert.equal(lost.cause, "disconnected");
     await locks.with(fresh(), () => undefined); // over another connection
   });
@@ -75,32 +75,32 @@ onEachBackend((backend, sidecar) => {
     const held = await own.locks().lock(name);
     const waiting = refusal(own.locksThroughProxy().lock(name), "UNAVAILABLE");
     await eventually("somebody waits", async () => (await own.waiters(name)) === 1);
-    await own.tell("cut");
+    await own.send("cut");
     await waiting;
     await held.unlock();
   });
 
   test("a_stopped_sidecar_cancels_the_work", async () => {
     await using own = await Sidecar.start(backend);
-    const { lost } = await lose(own.locks(), "30s", () => own.tell("stop"));
+    const { lost } = await lose(own.locks(), "30s", () => own.send("stop"));
     assert.equal(lost.cause, "shutting_down");
   });
 
   test("a_suspended_sidecar_cancels_the_work_before_the_deadline", async () => {
     await using own = await Sidecar.start(backend);
-    const { lost, cancelledAfterMs } = await lose(own.locks(), "6s", () => own.tell("suspend"), true);
+    const { lost, cancelledAfterMs } = await lose(own.locks(), "6s", () => own.send("suspend"), true);
     assert.equal(lost.cause, "unconfirmed");
     assert(cancelledAfterMs < 6000, `after ${cancelledAfterMs} ms`);
-    await own.tell("resume");
+    await own.send("resume");
   });
 
   test("a_cut_off_sidecar_cancels_the_work_before_the_deadline", async () => {
     await using own = await Sidecar.start(backend);
     const locks = own.locksThroughProxy();
-    const { lost, cancelledAfterMs } = await lose(locks, "6s", () => own.tell("stall"), true);
+    const { lost, cancelledAfterMs } = await lose(locks, "6s", () => own.send("stall"), true);
     assert.equal(lost.cause, "unconfirmed");
     assert(cancelledAfterMs < 6000, `after ${cancelledAfterMs} ms`);
-    await own.tell("heal");
+    await own.send("heal");
     await locks.with(fresh(), { wait: "10s" }, () => undefined);
   });
 
@@ -110,7 +110,7 @@ onEachBackend((backend, sidecar) => {
     // No question is asked before the ping has failed. Node reports that failure as an event of the
     // connection too, after the client is closed here; a missing listener would end the process.
     const long = await locks.lock(fresh(), { ttl: "200s" });
-    const { lost } = await lose(locks, "3s", () => own.tell("vanish"));
+    const { lost } = await lose(locks, "3s", () => own.send("vanish"));
     assert.equal(lost.cause, "unconfirmed");
     await locks.with(fresh(), { wait: 0 }, () => undefined);
     assert.equal((await loss(cancelled(long))).cause, "disconnected"); // by the pings
@@ -141,20 +141,20 @@ onEachBackend((backend, sidecar) => {
     await using own = await Sidecar.start(backend);
     const mine = new Error("the printer is on fire");
     const working = own.locks().with(fresh(), { ttl: "60s" }, async () => {
-      await own.tell("suspend");
+      await own.send("suspend");
       throw mine;
     });
     assert.equal(await failure(working), mine);
     assert.equal(lossOf(mine), undefined);
-    await own.tell("resume");
+    await own.send("resume");
   });
 
   test("a_failed_unlock_is_no_error", async () => {
     await using own = await Sidecar.start(backend);
     const name = fresh();
     const locks = own.locks();
-    await locks.with(name, { ttl: "60s" }, () => own.tell("suspend"));
-    await own.tell("resume");
+    await locks.with(name, { ttl: "60s" }, () => own.send("suspend"));
+    await own.send("resume");
     await locks.with(name, { wait: "20s" }, () => undefined); // the end of the stream has released it
   });
 
@@ -182,7 +182,7 @@ onEachBackend((backend, sidecar) => {
     const says = async () => String((await lines.next()).value);
     try {
       assert.equal(await says(), "held");
-      // The sidecar goes on renewing the lock, so that only the clock of the holder tells the loss.
+      // The sidecar goes on renewing the lock, so that only the clock of the holder shows the loss.
       holder.kill("SIGSTOP");
       await new Promise((resolve) => setTimeout(resolve, 3_000));
       holder.stdin.write("\n"); // waits for the holder, before any of its timers
@@ -196,7 +196,7 @@ onEachBackend((backend, sidecar) => {
     }
   });
 
-  test("a_loss_that_nobody_awaits_is_kept", async () => {
+  test("a_loss_that_is_not_awaited_is_kept", async () => {
     const locks = sidecar().locks();
     const crashes: unknown[] = [];
     const note = (error: unknown) => crashes.push(error);

@@ -174,7 +174,7 @@ onEachBackend((_, sidecar) => {
     assert.deepEqual(warnings, []);
   });
 
-  test("a_handle_tells_its_callers_cancellation", async () => {
+  test("a_handle_reports_its_callers_cancellation", async () => {
     const locks = sidecar().locks();
     const name = fresh();
     const caller = new AbortController();

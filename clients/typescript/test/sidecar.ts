@@ -81,7 +81,7 @@ export class Sidecar implements AsyncDisposable {
     return this.locks({ address: `127.0.0.1:${this.ports.proxyPort}` });
   }
 
-  async tell(command: Command): Promise<void> {
+  async send(command: Command): Promise<void> {
     this.#process.stdin?.write(`${command}\n`);
     const answer = await this.#answers.next();
     if (answer.done === true || answer.value !== "ok") {

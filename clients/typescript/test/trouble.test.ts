@@ -1,4 +1,4 @@
-// What the real service does only when it is in trouble, done by one in memory.
+// Cases that the real service has only in trouble, with a service in memory.
 
 import assert from "node:assert/strict";
 import { after, before, describe, test } from "node:test";
@@ -60,7 +60,7 @@ describe("a service in trouble", { concurrency: true, timeout: 60_000 }, () => {
     const start = performance.now();
     const lost = await loss(locks.with("order-1", cancelled));
     assert.equal(lost.cause, "unconfirmed");
-    assert(performance.now() - start >= 1600, "before its time"); // 2 s less 100 ms, 20 ms and 200 ms
+    assert(performance.now() - start >= 1600, "too early"); // 2 s less 100 ms, 20 ms and 200 ms
     assert(askedAt.length >= 3, String(askedAt.length));
     assert(askedAt.length <= 1 + (1680 - 333) / 33, String(askedAt.length));
   });
@@ -88,7 +88,7 @@ describe("a service in trouble", { concurrency: true, timeout: 60_000 }, () => {
     }
   });
 
-  test("a deadline near the end of maxHold is told as max_hold, an earlier one is not", async () => {
+  test("a deadline near the end of maxHold is reported as max_hold, an earlier one is not", async () => {
     // Asked after 667 ms; the allowance of 220 ms before the end begins after 2,780 ms.
     const cases: [validMs: number, cause: string][] = [
       [9_000, "max_hold"],
@@ -176,7 +176,7 @@ describe("a service in trouble", { concurrency: true, timeout: 60_000 }, () => {
     await eventually("the stream is closed", () => isClosed);
   });
 
-  test("an unlock tells that the lock was lost", async () => {
+  test("an unlock reports that the lock was lost", async () => {
     const transport = createRouterTransport(({ service }) => {
       service(Service, {
         async *lockStream(_, context) {

@@ -2,7 +2,7 @@
  * A fence in an SQL database: a row for each lock that keeps the greatest token seen, and refuses
  * a smaller one within the transaction that writes. It needs no driver of its own.
  *
- * Fences are for exclusive locks. All who write what the lock guards must ask the fence.
+ * Fences are for exclusive locks. All writers of the guarded data must use the fence.
  *
  * @packageDocumentation
  */
