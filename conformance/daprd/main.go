@@ -45,7 +45,7 @@ func main() {
 }
 
 // serve runs the runtime anew at each SIGHUP, as daprd does, until the process
-// is told to stop or the runtime ends by itself (its shutdown API).
+// gets a signal to stop or the runtime ends by itself (its shutdown API).
 func serve(ctx context.Context, run func(context.Context) error) {
 	for lifetime := range signals.OnHUP(ctx) {
 		if err := run(lifetime); err != nil {

@@ -21,8 +21,8 @@ var usedElsewhere = []string{
 	"Metrics",
 }
 
-// An upgrade of Dapr can add a flag. Without this test it would be taken, and
-// have no effect.
+// An upgrade of Dapr can add a flag. Without this test it would be accepted
+// without effect.
 func TestEveryFlagReachesTheRuntime(t *testing.T) {
 	without := comparable(&options.Options{Metrics: metrics.DefaultFlagOptions()})
 	fields := reflect.TypeFor[options.Options]()
@@ -50,7 +50,7 @@ func TestMetricsFlagsReachTheRuntime(t *testing.T) {
 	}
 }
 
-// comparable is the configuration without what is made anew each time.
+// comparable returns the configuration without the parts that differ each time.
 func comparable(opts *options.Options) *runtime.Config {
 	config := configFrom(opts)
 	config.Metrics.Meter = nil

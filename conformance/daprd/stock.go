@@ -3,5 +3,5 @@
 package main
 
 // registerConnector adds nothing: the lock stores of this build are those of stock
-// daprd, which is the built-in lock.redis alone.
+// daprd, only the built-in lock.redis.
 func registerConnector() {}

@@ -33,13 +33,13 @@ func load[T any](t *testing.T, name string) *T {
 	return &object
 }
 
-// injected is the pod that Dapr's injector makes of a Deployment's template.
+// injected returns the pod that Dapr's injector makes from a Deployment's template.
 func injected(t *testing.T, deployment *apps.Deployment) *core.Pod {
 	t.Helper()
 	return injectedAs(t, deployment, false)
 }
 
-// injectedAs also says whether daprd is to be a native sidecar.
+// injectedAs does the same; native makes daprd a native sidecar.
 func injectedAs(t *testing.T, deployment *apps.Deployment, native bool) *core.Pod {
 	t.Helper()
 	pod := &core.Pod{
@@ -67,7 +67,7 @@ func container(t *testing.T, pod *core.Pod, name string) core.Container {
 	return inStartOrder(pod)[position(t, pod, name)]
 }
 
-// inStartOrder is each container of a pod: init containers one after the
+// inStartOrder returns each container of a pod: init containers one after the
 // other, then all the others at once.
 func inStartOrder(pod *core.Pod) []core.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
@@ -123,7 +123,7 @@ func TestDeployments(t *testing.T) {
 			}
 			for key, value := range deployment.Spec.Selector.MatchLabels {
 				if deployment.Spec.Template.Labels[key] != value {
-					t.Errorf("the selector's %s=%s is no label of the pods", key, value)
+					t.Errorf("the selector's %s=%s is not a label of the pods", key, value)
 				}
 			}
 			limits := container(t, injected(t, deployment), "leasehold").SecurityContext
@@ -188,10 +188,10 @@ func TestPluggableStartsBeforeDaprdAndSharesTheSockets(t *testing.T) {
 			if theirs.Name != ours.Name || theirs.ReadOnly || ours.ReadOnly {
 				t.Errorf("daprd mounts %v, leasehold %v", theirs, ours)
 			}
-			// Nothing tells daprd of another folder than its default.
+			// Nothing gives daprd another folder than its default.
 			for _, variable := range []string{"DAPR_COMPONENTS_SOCKETS_FOLDER", "DAPR_COMPONENT_SOCKETS_FOLDER"} {
 				if got := environment(daprd, variable); got != "" && got != socketsFolder {
-					t.Errorf("daprd is told of %q", got)
+					t.Errorf("daprd gets the sockets folder %q", got)
 				}
 			}
 			if daprd.Image != "example/daprd-locks:1.18.2" {

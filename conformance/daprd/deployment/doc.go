@@ -1,4 +1,4 @@
-// Package deployment holds deploy/kubernetes/ to the schemas of Kubernetes and
-// Dapr, and to what Dapr's own injector makes of it (no cluster takes part), and
-// what the documentation says of it all to the tests that it names.
+// Package deployment checks deploy/kubernetes/ against the schemas of Kubernetes
+// and Dapr, and against the output of Dapr's own injector, without a cluster. It
+// also checks that the tests that the documentation names exist.
 package deployment

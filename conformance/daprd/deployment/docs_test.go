@@ -13,7 +13,7 @@ const root = "../../.."
 
 var goTest = regexp.MustCompile("`(Test[A-Z]\\w*)`")
 
-// The pages name tests for what was run with Dapr.
+// The pages name the tests of what was run with Dapr.
 func TestTheTestsThatTheDocsNameAreThere(t *testing.T) {
 	goSources := sources(t, filepath.Join(root, "conformance/daprd"), "_test.go") +
 		sources(t, filepath.Join(root, "deploy"), "_test.go")
@@ -26,16 +26,16 @@ func TestTheTestsThatTheDocsNameAreThere(t *testing.T) {
 		for _, match := range goTest.FindAllStringSubmatch(string(text), -1) {
 			named++
 			if !strings.Contains(goSources, "\nfunc "+match[1]+"(t *testing.T)") {
-				t.Errorf("%s names %s, which is not there", document, match[1])
+				t.Errorf("%s names %s, which does not exist", document, match[1])
 			}
 		}
 		if named < atLeast {
-			t.Errorf("%s names %d tests only", document, named)
+			t.Errorf("%s names only %d tests", document, named)
 		}
 	}
 }
 
-// sources is the text of every file below a folder whose name ends so.
+// sources returns the text of every file below a folder whose name has this suffix.
 func sources(t *testing.T, folder, suffix string) string {
 	t.Helper()
 	var all strings.Builder

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// callLimit is when a call counts as hung: past the connector's own deadline.
+// callLimit is after how long a call counts as hung: longer than the connector's own deadline.
 const callLimit = 15 * time.Second
 
 // The statuses of an unlock.
@@ -32,7 +32,7 @@ type api interface {
 	unlock(store, resource, owner string) (int, error)
 }
 
-// refusal is an error as the API tells it: HTTP's errorCode, or gRPC's code.
+// refusal is an error as the API returns it: HTTP's errorCode, or gRPC's code.
 type refusal struct{ code, message string }
 
 func (r refusal) Error() string { return r.code + ": " + r.message }

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// certificates are PEM files: an authority of the test's own, and what it signed.
+// certificates are PEM files: the test's own authority, and what it signed.
 type certificates struct {
 	authority             string
 	serverCert, serverKey string

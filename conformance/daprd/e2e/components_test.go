@@ -77,7 +77,7 @@ func (c component) scopedTo(appIDs ...string) component {
 	return c
 }
 
-// resources writes each component to a file of its own, in a new folder.
+// resources writes each component to its own file, in a new folder.
 func resources(t *testing.T, components ...component) string {
 	t.Helper()
 	folder := t.TempDir()

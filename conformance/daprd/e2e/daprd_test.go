@@ -72,7 +72,7 @@ func (d *sidecar) reload() {
 	d.signal(syscall.SIGHUP)
 	eventually(d.t, readyTimeout, "daprd starts anew", func() error {
 		if d.lives() == lives {
-			return fails("still the old one")
+			return fails("it has not started anew")
 		}
 		return d.healthy()
 	})
@@ -83,8 +83,8 @@ func (d *sidecar) lives() int {
 	return strings.Count(d.logText(), "dapr initialized. Status: Running")
 }
 
-// The build said "edge", and each log line ver=unknown.
-func TestDaprdTellsItsVersion(t *testing.T) {
+// Regression: --version printed "edge", and each log line had ver=unknown.
+func TestDaprdReportsItsVersion(t *testing.T) {
 	t.Parallel()
 	daprd := daprdBinary(t, false)
 	module, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", "github.com/dapr/dapr").Output()
@@ -92,12 +92,12 @@ func TestDaprdTellsItsVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	version := strings.TrimPrefix(strings.TrimSpace(string(module)), "v")
-	told, err := exec.Command(daprd, "--version").Output()
-	if err != nil || strings.TrimSpace(string(told)) != version {
-		t.Errorf("--version printed %q (%v), want %s", told, err, version)
+	output, err := exec.Command(daprd, "--version").Output()
+	if err != nil || strings.TrimSpace(string(output)) != version {
+		t.Errorf("--version printed %q (%v), want %s", output, err, version)
 	}
-	told, err = exec.Command(daprd, "--build-info").Output()
-	if err != nil || !strings.Contains(string(told), "Version: "+version+"\nGit Commit: ") {
-		t.Errorf("--build-info printed %q (%v)", told, err)
+	output, err = exec.Command(daprd, "--build-info").Output()
+	if err != nil || !strings.Contains(string(output), "Version: "+version+"\nGit Commit: ") {
+		t.Errorf("--build-info printed %q (%v)", output, err)
 	}
 }

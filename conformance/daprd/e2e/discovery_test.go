@@ -42,9 +42,9 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	expectTry(t, d.grpc, "locks", "r", "a", 30, true)
 }
 
-// What docs/dapr.md warns of, so that the warning goes when it ceases to hold:
-// any component's stale socket keeps daprd from starting, and nothing else
-// does here: with a live server in its place daprd starts.
+// This is the case that docs/dapr.md warns of. If it fails, remove the warning. Any
+// component's stale socket keeps daprd from starting. With a live server in its
+// place daprd starts, so nothing else is the cause here.
 func TestStaleSocketHangsDaprd(t *testing.T) {
 	t.Parallel()
 	folder := sockets(t)
@@ -58,10 +58,10 @@ func TestStaleSocketHangsDaprd(t *testing.T) {
 	d := launchDaprd(t, daprdOptions{sockets: folder, resources: resources(t, userComponent(t, "memory", "locks", nil))})
 	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(pollInterval) {
 		if !d.running() {
-			t.Fatal("daprd exited: say so in docs/dapr.md")
+			t.Fatal("daprd exited: update docs/dapr.md")
 		}
 		if d.healthy() == nil {
-			t.Fatal("daprd started: say so in docs/dapr.md")
+			t.Fatal("daprd started: update docs/dapr.md")
 		}
 	}
 	startLeasehold(t, folder, []string{"memory=stale"})

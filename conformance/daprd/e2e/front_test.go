@@ -13,17 +13,17 @@ import (
 	runtime "github.com/dapr/dapr/pkg/proto/runtime/v1"
 )
 
-// plainComponent is a component of daprd's own.
+// plainComponent is a component that daprd implements.
 func plainComponent(name, kind string) component {
 	c := component{APIVersion: "dapr.io/v1alpha1", Kind: "Component"}
 	c.Metadata.Name, c.Spec.Type, c.Spec.Version = name, kind, "v1"
 	return c
 }
 
-const password = "told-by-daprd"
+const password = "from-daprds-secret-store"
 
 // front is a real daprd with state, secrets and pub/sub, and leasehold's
-// sidecar in front of it, whose store needs a secret that only daprd knows.
+// sidecar in front of it, whose store needs a secret that only daprd has.
 type front struct {
 	*sidecar
 	behind  *sidecar
@@ -58,7 +58,7 @@ func startFront(t *testing.T) *front {
 	return &front{sidecar: s, behind: behind, options: options}
 }
 
-// withRedis adds the address, and a password that the secret store knows.
+// withRedis adds the address, and a password from the secret store.
 func (c component) withRedis(address string) component {
 	c.Spec.Metadata = append(c.Spec.Metadata,
 		metadataItem{Name: "redisHost", Value: address},
@@ -76,8 +76,8 @@ func (f *front) waitForLocks() {
 	})
 }
 
-// The SDKs' programs: locks by leasehold, over a Redis whose password daprd's
-// secret store told it; state, secrets, pub/sub, metadata and health by daprd.
+// The SDKs' programs: locks by leasehold, over a Redis whose password comes
+// from daprd's secret store; state, secrets, pub/sub, metadata and health by daprd.
 func TestSDKsThroughTheSidecarInFrontOfDaprd(t *testing.T) {
 	t.Parallel()
 	runSDKs(t, nil, "--setup-only")
@@ -111,7 +111,7 @@ func TestHealthThroughTheSidecarIsDaprds(t *testing.T) {
 	}
 	f.behind.kill()
 	for _, path := range paths {
-		eventually(t, recovery, path+" tells that daprd is down", func() error {
+		eventually(t, recovery, path+" reports that daprd is down", func() error {
 			status, body := get(t, f.sidecar, path)
 			if status != http.StatusServiceUnavailable || !strings.Contains(body, "ERR_DAPRD_UNREACHABLE") {
 				return fails("it answers %d %s", status, body)
@@ -127,7 +127,7 @@ func TestHealthThroughTheSidecarIsDaprds(t *testing.T) {
 	eventually(t, recovery, "the health is good again", f.healthy)
 }
 
-// One state, whichever protocol or server is asked.
+// The state is the same over each protocol and server.
 func TestSidecarInFrontOfDaprdPassesTheRestOn(t *testing.T) {
 	t.Parallel()
 	f := startFront(t)
@@ -139,7 +139,7 @@ func TestSidecarInFrontOfDaprdPassesTheRestOn(t *testing.T) {
 	}
 	for name, s := range map[string]*sidecar{"the sidecar": f.sidecar, "daprd": f.behind} {
 		if status, got := get(t, s, "/v1.0/state/state-memory/k"); status != http.StatusOK || got != `"v"` {
-			t.Errorf("%s tells the state as %d %s", name, status, got)
+			t.Errorf("%s returned the state as %d %s", name, status, got)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestTwoInstancesOfOneType(t *testing.T) {
 	expectUnlock(t, d.grpc, "second", "r", "b", released)
 }
 
-// Two apps whose stores share a backend meet there under keyPrefix name.
+// Two apps whose stores share a backend share locks under keyPrefix name.
 func TestTwoSidecarsShareABackend(t *testing.T) {
 	t.Parallel()
 	address, _ := startRedis(t)

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A backend that is gone is an error in time, not a hang (which would end at
-// the test's own deadline, with another code), and no refusal.
+// A backend that is gone gives an error in time. It is neither a refusal nor a hang,
+// which would end at the test's own deadline, with another code.
 func TestBackendIsDown(t *testing.T) {
 	t.Parallel()
 	address, redis := startRedis(t)
@@ -25,7 +25,7 @@ func TestBackendIsDown(t *testing.T) {
 	}
 }
 
-// etcd is killed and comes back with its data: what was locked is locked.
+// etcd is killed and comes back with its data: what was locked stays locked.
 func TestEtcdRestarts(t *testing.T) {
 	t.Parallel()
 	etcd := startEtcd(t)
@@ -59,11 +59,11 @@ func TestLeaseholdIsSuspendedDuringATry(t *testing.T) {
 
 	leasehold.suspend(t)
 	_, err := d.grpc.tryLock("locks", "free", "b", 60)
-	// The connector's own deadline has no reason of leasehold's.
+	// The error of the connector's own deadline has no reason from leasehold.
 	expectRefusal(t, err, "failed to try acquiring lock: rpc error: code = DeadlineExceeded", "Internal")
 	leasehold.signal(syscall.SIGCONT)
 
-	// The caller that was told "failed" holds nothing: its call was cancelled.
+	// The caller whose try failed holds nothing: its call was cancelled.
 	eventually(t, recovery, "the resource of the cancelled try is free", func() error {
 		return tried(d.grpc, "locks", "free", "c", 30, true)
 	})
@@ -71,8 +71,8 @@ func TestLeaseholdIsSuspendedDuringATry(t *testing.T) {
 	expectUnlock(t, d.http, "locks", "r", "a", released)
 }
 
-// An unlock whose answer did not come may have happened or not: repeated, it
-// is answered, and the resource is free.
+// An unlock without an answer may have happened or not. Repeated, it is answered,
+// and the resource is free.
 func TestLeaseholdIsSuspendedDuringAnUnlock(t *testing.T) {
 	t.Parallel()
 	for kind, newComponent := range kinds {
@@ -100,8 +100,8 @@ func TestLeaseholdIsSuspendedDuringAnUnlock(t *testing.T) {
 	}
 }
 
-// expectFailure checks the error of a backend that is down: Dapr's words, then
-// leasehold's reason. A call that met the end of a connection may have happened.
+// expectFailure checks the error of a backend that is down: Dapr's text, then
+// leasehold's reason. A call may have happened if its connection ended.
 func expectFailure(t *testing.T, err error, words string, codes ...string) {
 	t.Helper()
 	expectRefusal(t, err, words, codes...)
@@ -110,5 +110,5 @@ func expectFailure(t *testing.T, err error, words string, codes ...string) {
 			return
 		}
 	}
-	t.Errorf("no reason follows the words: %v", err)
+	t.Errorf("no reason follows the text: %v", err)
 }

@@ -182,7 +182,7 @@ func freePort(t *testing.T) int {
 }
 
 // binary finds a program: by an environment variable, or where the Makefile
-// builds it. That it is missing is a failure: these tests never skip.
+// builds it. A missing program is a failure: these tests never skip.
 func binary(t *testing.T, variable string, built ...string) string {
 	t.Helper()
 	if path := os.Getenv(variable); path != "" {
@@ -201,5 +201,5 @@ func binary(t *testing.T, variable string, built ...string) string {
 	return ""
 }
 
-// fails turns an expectation into an error that eventually can poll.
+// fails makes an error for a condition that eventually polls.
 func fails(format string, args ...any) error { return fmt.Errorf(format, args...) }

@@ -35,7 +35,7 @@ func redisCommand(address string, args ...string) (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// redisGet is the value of a key; "$-1" if it does not exist.
+// redisGet returns the value of a key; "$-1" if it does not exist.
 func redisGet(t *testing.T, address, key string) string {
 	t.Helper()
 	value, err := redisCommand(address, "GET", key)

@@ -24,9 +24,8 @@ func TestAlpha1OnStockDaprd(t *testing.T) {
 	}
 }
 
-// daprd makes the key, and the front hands it to its store unchanged: on Redis the
-// store's key has daprd's name and the owner as value, as the built-in store would
-// have set it.
+// daprd makes the key, and the front passes it to its store unchanged. On Redis the
+// store's key has daprd's name, and the owner as its value, as with the built-in store.
 func TestKeyPrefixesOfStockDaprd(t *testing.T) {
 	t.Parallel()
 	backend, _ := startRedis(t)
@@ -36,7 +35,7 @@ func TestKeyPrefixesOfStockDaprd(t *testing.T) {
 		"appid":     "lock||App1||r",
 		"name":      "lock||by-name||r",
 		"none":      "lock||r",
-		"namespace": "lock||namespace||r", // no strategy of locks, but a text as any other
+		"namespace": "lock||namespace||r", // not a strategy of locks, so a text like any other
 	}
 	var components []component
 	for prefix := range keys {
@@ -59,7 +58,7 @@ func TestKeyPrefixesOfStockDaprd(t *testing.T) {
 	}
 }
 
-// Two apps share a lock under keyPrefix name, each with a daprd of its own.
+// Two apps share a lock under keyPrefix name, each with its own daprd.
 func TestTwoStockDaprdsShareALock(t *testing.T) {
 	t.Parallel()
 	for name, startServer := range redisServers() {

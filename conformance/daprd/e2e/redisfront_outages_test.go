@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A store that is gone is an error in time, which tells leasehold's reason, and no
-// refusal. daprd and the front go on.
+// A store that is gone gives an error in time, with leasehold's reason. It is not a
+// refusal. daprd and the front keep running.
 func TestStoreBehindTheRedisFrontIsDown(t *testing.T) {
 	t.Parallel()
 	for kind, newStore := range restartables {
@@ -27,7 +27,7 @@ func TestStoreBehindTheRedisFrontIsDown(t *testing.T) {
 	}
 }
 
-// daprd starts while the store is gone, since the front answers for itself.
+// daprd starts while the store is gone, because the front itself answers.
 func TestStockDaprdStartsWhileTheStoreIsDown(t *testing.T) {
 	t.Parallel()
 	server := restartables["redis"](t)
@@ -43,8 +43,8 @@ func TestStockDaprdStartsWhileTheStoreIsDown(t *testing.T) {
 	})
 }
 
-// A store that hangs hangs no app, and what was told to have failed is not held once the
-// store goes on.
+// A store that hangs does not hang an app. A lock whose try failed is not held once the
+// store continues.
 func TestStoreBehindTheRedisFrontHangs(t *testing.T) {
 	t.Parallel()
 	for kind, newStore := range restartables {
@@ -67,8 +67,8 @@ func TestStoreBehindTheRedisFrontHangs(t *testing.T) {
 	}
 }
 
-// A front that hangs hangs no app either, and carries out nothing later of what was
-// told to have failed.
+// A front that hangs does not hang an app either. It does not carry out later what has
+// failed for the app.
 func TestRedisFrontHangs(t *testing.T) {
 	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
@@ -85,8 +85,8 @@ func TestRedisFrontHangs(t *testing.T) {
 	expectUnlock(t, d.http, "locks", "held", "a", released)
 }
 
-// Where the front is away at daprd's start, daprd ends, or does without the store if
-// the component says so.
+// If the front is away at daprd's start, daprd ends, or runs without the store if the
+// component allows it.
 func TestStockDaprdStartsWithoutTheFront(t *testing.T) {
 	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))

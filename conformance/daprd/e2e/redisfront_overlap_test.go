@@ -12,7 +12,7 @@ import (
 const (
 	overlapFor     = 10 * time.Second
 	overlapCallers = 8
-	// lossEvery is how often the reply to a command is lost meanwhile: seldom enough that
+	// lossEvery is how often the reply to a command is lost: seldom enough that
 	// lock.redis, which pauses 512 ms before each of its three repetitions, does not give up.
 	lossEvery = 600 * time.Millisecond
 	// overlapExpiry is short, because a lock whose grant was not answered is held until then.
@@ -50,7 +50,7 @@ func TestNoTwoHoldThroughStockDaprdsWhileRepliesAreLost(t *testing.T) {
 			callers.Wait()
 			t.Logf("%d grants, %d replies lost", grants.Load(), proxy.replies())
 			if grants.Load() == 0 || proxy.replies() == 0 {
-				t.Error("there was nothing to see")
+				t.Error("there were no grants or no lost replies")
 			}
 			eventually(t, readyTimeout, "the lock becomes free", func() error {
 				granted, err := sound.grpc.tryLock("locks", "r", "last", overlapExpiry)
@@ -63,7 +63,7 @@ func TestNoTwoHoldThroughStockDaprdsWhileRepliesAreLost(t *testing.T) {
 	}
 }
 
-// holdOnce takes the lock if it is free, checks that nobody else has it, and gives it back.
+// holdOnce takes the lock if it is free, checks that nobody else has it, and releases it.
 func holdOnce(t *testing.T, a api, owner string, holders, grants *atomic.Int64) {
 	granted, err := a.tryLock("locks", "r", owner, overlapExpiry)
 	if err != nil {
@@ -77,7 +77,7 @@ func holdOnce(t *testing.T, a api, owner string, holders, grants *atomic.Int64) 
 		t.Errorf("%d hold it with %s", now, owner)
 	}
 	holders.Add(-1)
-	// Repeated after a lost reply, it finds nothing, or the lock of the next.
+	// Repeated after a lost reply, it finds nothing, or the lock of the next holder.
 	if _, err := a.unlock("locks", "r", owner); err != nil {
 		t.Errorf("an unlock by %s: %v", owner, err)
 	}

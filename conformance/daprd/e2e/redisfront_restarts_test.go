@@ -2,7 +2,7 @@ package e2e
 
 import "testing"
 
-// The front is killed and comes back: what was locked belongs to its owners all along.
+// The front is killed and comes back: what was locked belongs to its owners throughout.
 func TestRedisFrontRestarts(t *testing.T) {
 	t.Parallel()
 	for kind := range restartables {
@@ -78,7 +78,7 @@ func TestStockDaprdRestartsWhileLocksAreHeld(t *testing.T) {
 }
 
 // The store's server is killed and comes back with its data: daprd and the front stay
-// up meanwhile, and what was locked is locked.
+// up meanwhile, and what was locked stays locked.
 func TestStoreBehindTheRedisFrontRestarts(t *testing.T) {
 	t.Parallel()
 	for kind, newStore := range restartables {

@@ -10,7 +10,7 @@ import (
 // redisFront is `leasehold redis-front` over one store.
 type redisFront struct {
 	*process
-	// address is host:port, as redisHost wants it.
+	// address is host:port, as redisHost needs it.
 	address   string
 	arguments []string
 }
@@ -43,8 +43,8 @@ func (f *redisFront) start(t *testing.T) {
 	})
 }
 
-// redisItself is among the servers below as the measure: what stock daprd does on it
-// is what it must do on a front.
+// redisItself is the reference among the servers below: stock daprd must do on a front
+// what it does there.
 const redisItself = "Redis itself"
 
 // redisServers are what redisHost may point to, each with a new backend of its own.
@@ -64,7 +64,7 @@ func redisServers() map[string]func(t *testing.T) (address string) {
 }
 
 // quickToFail bounds the store's calls below the 3 s that lock.redis waits for a reply, so
-// that it is told why a call failed, instead of repeating it after each timeout.
+// that it gets the reason of a failed call, instead of repeating it after each timeout.
 func quickToFail(store component) component {
 	store.Spec.Metadata = append(store.Spec.Metadata, metadataItem{Name: "operationTimeout", Value: "1s"})
 	return store

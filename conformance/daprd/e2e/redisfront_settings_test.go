@@ -10,7 +10,7 @@ const frontPassword = "of-the-front"
 
 // A front has one database. Another is refused while daprd starts, not at the first
 // lock, and the message names it.
-func TestStockDaprdIsToldThatTheFrontHasOneDatabase(t *testing.T) {
+func TestTheFrontRefusesAnotherDatabaseOfStockDaprd(t *testing.T) {
 	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil))
 	launchDaprd(t, stockOptions(t, "app", builtInRedis("locks", front.address, map[string]string{"redisDB": "1"}))).
@@ -19,7 +19,7 @@ func TestStockDaprdIsToldThatTheFrontHasOneDatabase(t *testing.T) {
 	expectTry(t, d.grpc, "locks", "r", "a", 60, true)
 }
 
-// passwordFile is what --password-file names.
+// passwordFile writes the file for --password-file.
 func passwordFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "password")
@@ -29,8 +29,8 @@ func passwordFile(t *testing.T) string {
 	return path
 }
 
-// The password of redisPassword, here from a secret store of daprd's.
-func TestStockDaprdTellsTheFrontsPassword(t *testing.T) {
+// The password of redisPassword, here from daprd's secret store.
+func TestStockDaprdSendsTheFrontsPassword(t *testing.T) {
 	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil), "--password-file", passwordFile(t))
 	for _, username := range []string{"", "default"} {
@@ -51,19 +51,19 @@ func TestStockDaprdTellsTheFrontsPassword(t *testing.T) {
 	}
 }
 
-// Without it, and with a wrong one, daprd ends at its start, in the words that Redis
-// has for either.
+// Without the password, and with a wrong one, daprd ends at its start, with Redis's
+// error texts for both.
 func TestStockDaprdEndsWithoutTheFrontsPassword(t *testing.T) {
 	t.Parallel()
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil), "--password-file", passwordFile(t))
-	for name, c := range map[string]struct{ password, told string }{
+	for name, c := range map[string]struct{ password, message string }{
 		"none":  {"", "NOAUTH"},
 		"wrong": {"wrong", "WRONGPASS"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			locks := builtInRedis("locks", front.address, map[string]string{"redisPassword": c.password})
-			launchDaprd(t, stockOptions(t, "app", locks)).exitsWith(c.told)
+			launchDaprd(t, stockOptions(t, "app", locks)).exitsWith(c.message)
 		})
 	}
 }
@@ -82,27 +82,27 @@ func TestStockDaprdReachesTheFrontOverTLS(t *testing.T) {
 	expectUnlock(t, d.http, "locks", "r", "a", released)
 }
 
-// A certificate that no known authority has signed is refused by daprd, and so is a
-// front with TLS by a component without.
+// daprd refuses a certificate that no known authority has signed. A component without
+// TLS cannot use a front with TLS.
 func TestStockDaprdEndsWhereTheFrontsTLSDoesNotFit(t *testing.T) {
 	t.Parallel()
 	certificates := newCertificates(t)
 	front := startRedisFront(t, userComponent(t, "memory", "store", nil),
 		"--tls-cert", certificates.serverCert, "--tls-key", certificates.serverKey)
-	for name, c := range map[string]struct{ enabled, told string }{
+	for name, c := range map[string]struct{ enabled, message string }{
 		"an unknown authority": {"true", "certificate"},
 		"no TLS":               {"false", "error connecting to Redis"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			locks := builtInRedis("locks", front.address, map[string]string{"enableTLS": c.enabled})
-			launchDaprd(t, stockOptions(t, "app", locks)).exitsWith(c.told)
+			launchDaprd(t, stockOptions(t, "app", locks)).exitsWith(c.message)
 		})
 	}
 }
 
 // With --tls-client-ca the front demands a certificate, which clientCert and clientKey
-// hold as PEM text.
+// have as PEM text.
 func TestStockDaprdShowsTheFrontItsCertificate(t *testing.T) {
 	t.Parallel()
 	certificates := newCertificates(t)
@@ -124,8 +124,8 @@ func TestStockDaprdShowsTheFrontItsCertificate(t *testing.T) {
 	launchDaprd(t, options).exitsWith("error connecting to Redis")
 }
 
-// lock.redis takes a path for a Unix socket, but adds a port to what has none: so the
-// socket's name must end like one.
+// lock.redis takes a path for a Unix socket, but adds a port to an address without one. So
+// the socket's name must end like a port.
 func TestStockDaprdReachesTheFrontOverAUnixSocket(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(sockets(t), "front:6390")

@@ -25,7 +25,7 @@ func TestStockDaprdAndTheSidecarExcludeEachOther(t *testing.T) {
 				expectTry(t, first, "locks", name, "a", 60, true)
 				expectTry(t, second, "locks", name, "b", 60, false)
 				expectUnlock(t, second, "locks", name, "b", belongsToOthers)
-				// The owner's name is the proof of ownership on both ways.
+				// The owner's name is the proof of ownership both ways.
 				expectUnlock(t, second, "locks", name, "a", released)
 				expectUnlock(t, first, "locks", name, "a", doesNotExist)
 				expectTry(t, second, "locks", name, "b", 60, true)
@@ -45,7 +45,7 @@ func TestAWaiterAtTheSidecarIsGrantedWhatStockDaprdUnlocks(t *testing.T) {
 		go func() { granted <- lockAndWait(sidecar.httpAddress, "locks", "r", 20*time.Second) }()
 		eventually(t, recovery, "the call waits", func() error {
 			if _, lock := get(t, sidecar, "/v1.0-alpha2/lock/locks/r"); !strings.Contains(lock, `"waiters":1`) {
-				return fails("the lock is told as %s", lock)
+				return fails("the lock is shown as %s", lock)
 			}
 			return nil
 		})

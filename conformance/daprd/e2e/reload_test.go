@@ -43,7 +43,7 @@ func TestHotReloadClosesWhatGoes(t *testing.T) {
 	d := startDaprd(t, daprdOptions{sockets: folder, resources: yaml})
 	expectTry(t, d.grpc, "goes", "r", "a", 60, true)
 	expectTry(t, d.grpc, "stays", "r", "a", 60, true)
-	// One for each store; that of the discovery has served.
+	// One for each store; the discovery's own is closed by now.
 	expectConnections(t, socketOf(folder, "memory"), 2)
 
 	if err := os.Remove(gone); err != nil {
@@ -137,7 +137,7 @@ func expectConnections(t *testing.T, socket string, want int) {
 	})
 }
 
-// connections counts those that a socket's server has, as the kernel tells it.
+// connections counts those that a socket's server has, as the kernel reports it.
 func connections(t *testing.T, socket string) (count int) {
 	t.Helper()
 	const connected = "03"

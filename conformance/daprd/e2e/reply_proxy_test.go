@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// replyProxy stands between a Redis client and its server. It passes everything on, but
-// for the replies that it was told to lose.
+// replyProxy stands between a Redis client and its server. It passes everything on,
+// except the replies that it is set to lose.
 type replyProxy struct {
 	address string
 	server  string
@@ -48,8 +48,8 @@ func startReplyProxy(t *testing.T, server string) *replyProxy {
 	return p
 }
 
-// lose lets such commands through and loses their replies, instead of what was to be
-// lost before.
+// lose lets such commands through and loses their replies. It replaces an earlier
+// setting.
 func (p *replyProxy) lose(next loss) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -72,7 +72,7 @@ func (p *replyProxy) serve(client *net.TCPConn) {
 	server := upstream.(*net.TCPConn)
 	defer server.Close()
 
-	// Of the reply that comes next. A client sends a command in one piece, and nothing
+	// For the next reply. A client sends a command in one piece, and nothing
 	// more before it has the reply.
 	isSilent := make(chan bool, 1)
 	go func() {

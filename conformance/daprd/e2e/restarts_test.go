@@ -20,10 +20,9 @@ import (
 // connector's longest reconnect delay, and what a busy machine adds.
 const recovery = 10 * time.Second
 
-// leasehold is killed and comes back. daprd does not send Init again, so one
-// of two must, each of which suffices: leasehold by its own YAML, or the
-// connector. The locks are in the backend, where they belong to their owners
-// all along.
+// leasehold is killed and comes back. daprd does not send Init again. Either of
+// two others is enough: leasehold's own YAML, or the connector. The locks are in
+// the backend, where they belong to their owners throughout.
 func TestLeaseholdRestarts(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"redis", "etcd"} {
@@ -66,8 +65,8 @@ func TestLeaseholdRestarts(t *testing.T) {
 	}
 }
 
-// reasonOfATry asks the component itself, past daprd, and tells the reason of
-// its refusal.
+// reasonOfATry calls the component directly, without daprd, and returns the reason
+// of its refusal.
 func reasonOfATry(t *testing.T, socket, instance, resource string) string {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -102,7 +101,7 @@ func TestLeaseholdRestartsWithMemory(t *testing.T) {
 	expectUnlock(t, d.grpc, "locks", "r", "a", belongsToOthers)
 }
 
-// A drained leasehold takes its sockets with it.
+// A drained leasehold removes its sockets.
 func TestLeaseholdStops(t *testing.T) {
 	t.Parallel()
 	folder := sockets(t)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// startRedis starts an empty Redis of the test's own.
+// startRedis starts an empty Redis for this test.
 func startRedis(t *testing.T) (address string, redis *process) {
 	t.Helper()
 	port := freePort(t)
@@ -104,10 +104,10 @@ func socketOf(folder, store string) string {
 	return filepath.Join(folder, name+".sock")
 }
 
-// etcd is a single etcd of the test's own, which can be started again with
-// the data it had.
+// etcd is a single etcd for this test, which can be started again with its
+// data.
 type etcd struct {
-	// address is host:port, as clients want it.
+	// address is host:port, as clients need it.
 	address          string
 	peerURL, dataDir string
 	process          *process

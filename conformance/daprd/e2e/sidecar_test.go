@@ -68,7 +68,7 @@ func (d *sidecar) healthy() error {
 	return nil
 }
 
-// exitsWith waits until the sidecar ends by itself, with a failure that its log tells.
+// exitsWith waits until the sidecar ends by itself, with a failure whose text is in its log.
 func (d *sidecar) exitsWith(message string) {
 	d.t.Helper()
 	select {
@@ -80,7 +80,7 @@ func (d *sidecar) exitsWith(message string) {
 		d.t.Errorf("%s exited with %d", d.name, code)
 	}
 	if !strings.Contains(d.logText(), message) {
-		d.t.Errorf("%s did not say %q", d.name, message)
+		d.t.Errorf("%s did not log %q", d.name, message)
 	}
 }
 

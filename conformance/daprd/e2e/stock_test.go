@@ -28,8 +28,8 @@ func builtInRedis(name, address string, metadata map[string]string) component {
 	return c
 }
 
-// What the tests call stock must not have the connector: a component socket adds no
-// type, and none takes the place of the built-in lock.redis.
+// The stock build must not have the connector: a component socket adds no type, and
+// none replaces the built-in lock.redis.
 func TestStockDaprdLoadsNoPluggableLockStores(t *testing.T) {
 	t.Parallel()
 	address, _ := startRedis(t)

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// The generated code must be that of the .proto file beside it in the
-// repository, which the server is built from.
+// The generated code must match the .proto file of the repository, which the server is
+// built from.
 func TestGeneratedCodeIsThatOfTheProtoFile(t *testing.T) {
 	compiler := protocompile.Compiler{
 		Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{"../../../proto"}}),
@@ -23,7 +23,7 @@ func TestGeneratedCodeIsThatOfTheProtoFile(t *testing.T) {
 	source := withoutJSONNames(protodesc.ToFileDescriptorProto(files[0]))
 	generated := withoutJSONNames(protodesc.ToFileDescriptorProto(File_dapr_proto_components_v1_lock_proto))
 	if !proto.Equal(source, generated) {
-		t.Errorf("lock.pb.go is not that of lock.proto: run go generate ./lockpb\nsource: %v\ngenerated: %v", source, generated)
+		t.Errorf("lock.pb.go does not match lock.proto: run go generate ./lockpb\nsource: %v\ngenerated: %v", source, generated)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"leasehold/conformance/daprd/lockpb"
 )
 
-// fakeComponent answers as a test tells it to, and remembers what it was sent.
+// fakeComponent answers as a test sets it, and records what it was sent.
 type fakeComponent struct {
 	lockpb.UnimplementedLockStoreServer
 
@@ -30,7 +30,7 @@ type fakeComponent struct {
 	inits       []map[string]string
 	tries       []*lockpb.LockRequest
 	unlocks     []*lockpb.UnlockRequest
-	// featuresError, if set, is what Features answers.
+	// featuresError, if set, is the error of Features.
 	featuresError error
 	// answer decides calls once initialised; nil grants everything.
 	answer func(ctx context.Context) error
@@ -82,7 +82,7 @@ func (f *fakeComponent) decide(ctx context.Context) error {
 	return nil
 }
 
-// forget is what a restart does to a component's instances.
+// forget drops the component's instances, as a restart does.
 func (f *fakeComponent) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,7 +96,7 @@ func (f *fakeComponent) answerWith(err error) {
 }
 
 func reasonError(code codes.Code, reason string, metadata map[string]string) error {
-	s, err := status.New(code, "told by the test").WithDetails(&errdetails.ErrorInfo{
+	s, err := status.New(code, "an error of the test").WithDetails(&errdetails.ErrorInfo{
 		Reason: reason, Domain: errorDomain, Metadata: metadata,
 	})
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"leasehold/conformance/daprd/lockpb"
 )
 
-// instance is what the component should know under this component's name. It
-// can tell the component again, since daprd itself sends Init only once,
-// whereas a component may restart at any time.
+// instance is the initialisation of the component under this component's name. It
+// can send Init again, because daprd itself sends Init only once, but a component
+// may restart at any time.
 type instance struct {
 	client     lockpb.LockStoreClient
 	properties map[string]string
@@ -34,7 +34,7 @@ func newInstance(client lockpb.LockStoreClient, properties map[string]string, ti
 	return &instance{client: client, properties: properties, timeout: timeout}
 }
 
-// init tells the component its properties.
+// init sends the component its properties.
 func (i *instance) init(ctx context.Context) error {
 	_, err := i.client.Init(ctx, &lockpb.LockStoreInitRequest{
 		Metadata: &components.MetadataRequest{Properties: i.properties},
@@ -60,8 +60,8 @@ func (i *instance) call(ctx context.Context, method func(context.Context) error)
 }
 
 // initAfter sends Init unless another call has done so since generation seen,
-// and waits for it no longer than ctx says. Init itself goes on without a
-// caller that left: others wait for it too.
+// and waits for it no longer than ctx allows. Init itself goes on when a caller
+// has left: others may wait for it, too.
 func (i *instance) initAfter(ctx context.Context, seen uint64) error {
 	repeated := i.repeats.DoChan(strconv.FormatUint(seen, 10), func() (any, error) {
 		if i.generation.Load() != seen {

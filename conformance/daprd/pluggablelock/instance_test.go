@@ -46,12 +46,12 @@ func TestManyCallsAfterARestartSendInitOnce(t *testing.T) {
 	}
 }
 
-// The tests below run on a clock of their own (testing/synctest), so that what
-// they say of deadlines is exact: the component is in the same process.
+// The tests below run on their own clock (testing/synctest), so that their
+// deadlines are exact: the component is in the same process.
 
 const testTimeout = 7 * time.Second
 
-// forgetful is a component that knows no instance until an Init succeeds.
+// forgetful is a component that has no instance until an Init succeeds.
 type forgetful struct {
 	lockpb.LockStoreClient
 	mu          sync.Mutex
@@ -83,7 +83,7 @@ func (f *forgetful) method(context.Context) error {
 	return nil
 }
 
-// callWithin makes a call under a deadline, and tells how it ended and when.
+// callWithin makes a call under a deadline, and returns how it ended and when.
 func (f *forgetful) callWithin(i *instance, limit time.Duration) (took time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 )
 
 // Register makes discovery offer every socket that serves LockStore as a lock
-// store: NAME.sock becomes the type lock.NAME. To be called before the runtime
-// starts; discovery calls back at each start and SIGHUP.
+// store: NAME.sock becomes the type lock.NAME. It must be called before the runtime
+// starts. Discovery calls back at each start and SIGHUP.
 func Register(registry *locks.Registry) {
 	service := lockpb.LockStore_ServiceDesc.ServiceName
 	pluggable.AddServiceDiscoveryCallback(service, func(name string, dial pluggable.GRPCConnectionDialer) {

@@ -8,10 +8,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errorDomain is that of Dapr's own error details.
+// errorDomain is the domain of Dapr's own error details.
 const errorDomain = "dapr.io"
 
-// The reasons that alpha1 can tell apart from a failure.
+// The reasons that alpha1 can distinguish from a failure.
 const (
 	reasonNotInitialized = "NOT_INITIALIZED"
 	reasonResourceLocked = "RESOURCE_LOCKED"
@@ -29,8 +29,8 @@ func tryLockResult(err error) (*lock.TryLockResponse, error) {
 	return nil, explain(err)
 }
 
-// unlockResult is alpha1's answer: a status for what the owner got wrong, and
-// an error for what went wrong.
+// unlockResult is alpha1's answer: a status for an owner's mistake, and an error
+// for a failure.
 func unlockResult(err error) (*lock.UnlockResponse, error) {
 	if err == nil {
 		return &lock.UnlockResponse{Status: lock.Success}, nil
@@ -56,7 +56,7 @@ func explain(err error) error {
 
 func reasonOf(err error) string { return infoOf(err).GetReason() }
 
-// infoOf finds the error's ErrorInfo; nil, whose getters are empty, if none.
+// infoOf returns the error's ErrorInfo, or nil, whose getters return empty values.
 func infoOf(err error) *errdetails.ErrorInfo {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok && info.GetDomain() == errorDomain {

@@ -67,7 +67,7 @@ func (s *store) InitLockStore(ctx context.Context, metadata lock.Metadata) error
 	return nil
 }
 
-// TryLock asks for a grant that the owner names. Held is no error.
+// TryLock requests a grant for the owner. A held lock is not an error.
 func (s *store) TryLock(ctx context.Context, req *lock.TryLockRequest) (*lock.TryLockResponse, error) {
 	request := &lockpb.LockRequest{
 		ResourceId: req.ResourceID,
@@ -82,7 +82,7 @@ func (s *store) TryLock(ctx context.Context, req *lock.TryLockRequest) (*lock.Tr
 	return tryLockResult(err)
 }
 
-// Unlock ends the grant that the owner names.
+// Unlock ends the owner's grant.
 func (s *store) Unlock(ctx context.Context, req *lock.UnlockRequest) (*lock.UnlockResponse, error) {
 	request := &lockpb.UnlockRequest{
 		ResourceId: req.ResourceID,
@@ -96,7 +96,7 @@ func (s *store) Unlock(ctx context.Context, req *lock.UnlockRequest) (*lock.Unlo
 	return unlockResult(err)
 }
 
-// Ping tells whether the component answers. It does not need Init.
+// Ping checks that the component answers. It does not need Init.
 func (s *store) Ping(ctx context.Context) error {
 	if s.instance == nil {
 		return errNotReady

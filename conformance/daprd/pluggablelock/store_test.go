@@ -28,7 +28,7 @@ func TestInitSendsThePropertiesUnchanged(t *testing.T) {
 	}
 }
 
-// A component whose Features failed was not loaded.
+// Regression: a component whose Features failed was not loaded.
 func TestInitSucceedsWithoutFeatures(t *testing.T) {
 	fake := &fakeComponent{featuresError: status.Error(codes.Unimplemented, "unknown method Features")}
 	s := startStore(t, fake, nil)
@@ -131,7 +131,7 @@ func TestAComponentThatHangsDoesNotHangTheApp(t *testing.T) {
 	select {
 	case <-released:
 	case <-time.After(5 * time.Second):
-		t.Error("the component was not told that the caller is gone")
+		t.Error("the component did not see that the caller has left")
 	}
 }
 

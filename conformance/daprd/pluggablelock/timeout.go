@@ -10,7 +10,7 @@ const (
 	// operationTimeoutDefault is leasehold's own, within which it answers also
 	// when its backend is silent.
 	operationTimeoutDefault = 5 * time.Second
-	// answerAllowance lets the component's own answer, which says what
+	// answerAllowance lets the component's own answer, which reports what
 	// happened, arrive before the connector's deadline, which cannot.
 	answerAllowance = 2 * time.Second
 )
