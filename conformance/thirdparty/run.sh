@@ -1,5 +1,5 @@
 #!/bin/sh
-# Holds store.py to the conformance suite: sets up a Python environment under
+# Runs the conformance suite on store.py: sets up a Python environment under
 # target/, generates the stubs, serves on a temporary socket, runs the suite.
 # Arguments go to leasehold-conformance. Needs python3 with venv, and cargo.
 set -eu

@@ -1,8 +1,8 @@
-"""A small lock store of somebody else's, in one file.
+"""A small third-party lock store, in one file.
 
 It serves the core of the alpha2 protocol from memory, and FENCING beyond it.
-It shares no code with leasehold: the conformance suite is held to it as much
-as it to the suite. Usage: store.py STUBS_FOLDER SOCKET
+It shares no code with leasehold, so that it checks the conformance suite as
+much as the suite checks it. Usage: store.py STUBS_FOLDER SOCKET
 """
 
 import asyncio
@@ -170,7 +170,7 @@ def names_of(message):
 
 
 def duration(seconds):
-    # Rounded up, so that no grant is told shorter than it was asked for.
+    # Rounded up, so that no grant is shorter than requested.
     nanos = math.ceil(seconds * 1e9)
     return Duration(seconds=nanos // 1_000_000_000, nanos=nanos % 1_000_000_000)
 

@@ -1,4 +1,4 @@
-// What every lock library must find true, whatever it locks in.
+// The checks of every lock library, on any store.
 
 import { granted, grantedForShort, LONG, takenWhenFree } from "./locks.mjs";
 import { eventually, expect } from "./report.mjs";
@@ -16,7 +16,7 @@ const facts = {
   "no two clients hold a lock at once, with replies lost in between": stress,
 };
 
-// A library has a name and `connect(address)`; `givesUp` says that it releases the lock itself if an
+// A library has a name and `connect(address)`; `givesUp` means that it releases the lock itself if an
 // extension fails.
 export async function runChecks(report, library) {
   const subject = `${library.name} on ${stage.backend}`;
@@ -58,7 +58,7 @@ async function extension({ connect }) {
   expect("the extension", await held.extend(LONG), true);
   const left = await client.pttl(key);
   if (left <= 30_000 || left > 62_000) {
-    throw new Error(`PTTL tells ${left} ms after an extension to ${LONG} ms`);
+    throw new Error(`PTTL returned ${left} ms after an extension to ${LONG} ms`);
   }
   expect("the release", await held.release(), true);
 }

@@ -30,7 +30,7 @@ export function grantedForShort(client, key) {
 export const takenWhenFree = (client, key) =>
   eventually(`${key} becomes free`, () => client.take(key, LONG));
 
-// Asks again and again until the deadline, and fails if the lock is granted.
+// Tries repeatedly until the deadline, and fails if the lock is granted.
 export async function refusedUntil(client, key, deadline) {
   while (performance.now() < deadline) {
     expect("another's try", await client.take(key, LONG), null);

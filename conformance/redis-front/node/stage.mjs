@@ -1,4 +1,4 @@
-// Where the checks run: the addresses and the lossy proxy, as `run` tells them.
+// Where the checks run: the addresses and the lossy proxy, as `run` sets them.
 
 import { randomUUID } from "node:crypto";
 import { connect } from "node:net";

@@ -7,12 +7,12 @@ import { freshKey, stage } from "./stage.mjs";
 
 const CLIENTS = 8;
 const KEYS = 3;
-// One reply of so many is lost.
+// One of this many replies is lost.
 const LOSSES_APART = 20;
 // How often each lock is released at least.
 const RELEASES = 10;
 
-// What a lock protects. It knows until when its holder is sure of the lock.
+// What a lock protects. It has the time until which its holder is sure of the lock.
 class Section {
   overlaps = 0;
   releases = 0;

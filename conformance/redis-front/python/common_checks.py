@@ -1,4 +1,4 @@
-"""What every lock library must find true, whatever it locks in."""
+"""The checks of every lock library, on any store."""
 
 import random
 import threading
@@ -14,7 +14,7 @@ Connect = Callable[[str], Client]
 
 CLIENTS = 8
 KEYS = 3
-# Under stress, one reply of so many is lost.
+# Under stress, one of this many replies is lost.
 LOSSES_APART = 20
 # How often each lock is released at least.
 RELEASES = 10
@@ -72,7 +72,7 @@ class Checks:
         expect("the extension", held.extend(LONG), True)
         left = client.pttl(key)
         if not 30_000 < left <= 62_000:
-            raise AssertionError(f"PTTL tells {left} ms after an extension to {LONG} s")
+            raise AssertionError(f"PTTL returned {left} ms after an extension to {LONG} s")
         expect("the release", held.release(), True)
 
     def lost_grant(self) -> None:
@@ -132,7 +132,7 @@ class Checks:
 
 
 class Section:
-    """What a lock protects. It knows until when its holder is sure of the lock."""
+    """What a lock protects. It has the time until which its holder is sure of the lock."""
 
     def __init__(self, key: str) -> None:
         self.key = key

@@ -56,7 +56,7 @@ class SyncHeld:
 
 
 class SyncClient:
-    """The blocking client, with the protocol that it is given."""
+    """The blocking client, with this protocol."""
 
     def __init__(self, where: str, protocol: int) -> None:
         self.redis = redis.Redis(**address(where), protocol=protocol)
@@ -103,7 +103,7 @@ class RedisLockClient:
 
 
 class Loop:
-    """An event loop in a thread of its own, so that the same checks drive asyncio."""
+    """An event loop in its own thread, so that the same checks drive asyncio."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

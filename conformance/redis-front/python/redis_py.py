@@ -1,4 +1,4 @@
-"""Checks redis-py's lock: what all libraries have in common, and what is its own; and
+"""Checks redis-py's lock, in what all libraries share and in what only it offers, and
 python-redis-lock."""
 
 import sys
@@ -13,7 +13,7 @@ from stage import Stage, fresh_key
 
 
 class OwnChecks:
-    """What only redis-py's lock has."""
+    """The checks of what only redis-py's lock offers."""
 
     def __init__(self, report: Report, stage: Stage, subject: str) -> None:
         self.report, self.stage, self.subject = report, stage, f"{subject} on {stage.backend}"
@@ -22,7 +22,7 @@ class OwnChecks:
         facts = {
             "extend adds to the TTL that is left": self.extend_adds,
             "reacquire sets the first TTL again": self.reacquire,
-            "owned and locked tell the truth to the owner and to another": self.owned,
+            "owned and locked are right for the owner and for another": self.owned,
             "a blocking acquire is granted when the holder releases": self.blocking,
         }
         for sentence, body in facts.items():
@@ -38,7 +38,7 @@ class OwnChecks:
         expect("the extension", lock.extend(40), True)
         left = client.pttl(key)
         if not 50_000 < left <= 72_000:
-            raise AssertionError(f"PTTL tells {left} ms for 30 s and 40 s more")
+            raise AssertionError(f"PTTL returned {left} ms for 30 s and 40 s more")
 
     def reacquire(self) -> None:
         client, key = self.client(), fresh_key("reacquire")
@@ -47,7 +47,7 @@ class OwnChecks:
         expect("reacquire", lock.reacquire(), True)
         left = client.pttl(key)
         if not 10_000 < left <= 32_000:
-            raise AssertionError(f"PTTL tells {left} ms after reacquire with 30 s")
+            raise AssertionError(f"PTTL returned {left} ms after reacquire with 30 s")
 
     def owned(self) -> None:
         first, second, key = self.client(), self.client(), fresh_key("owned")

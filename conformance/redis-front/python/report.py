@@ -17,7 +17,7 @@ class Report:
     def check(self, subject: str, sentence: str, body: Callable[[], None]) -> None:
         try:
             body()
-        except Exception as error:  # a check fails with whatever it met
+        except Exception as error:  # a check fails with any error
             self._line(f"FAILED: {subject}: {sentence}: {type(error).__name__}: {error}", 0, 1)
         else:
             self._line(f"ok: {subject}: {sentence}", 1, 0)

@@ -1,4 +1,4 @@
-// Holds Dapr's JS SDK to alpha1 against whatever sidecar its usual environment
+// Checks alpha1 with Dapr's JS SDK, against the sidecar that its usual environment
 // variables name. The checks are those of ../README.md.
 
 import { randomUUID } from "node:crypto";
@@ -24,7 +24,7 @@ async function expectRefusal(call, code, message) {
     }
     expect("code", error.code, code);
     if (!error.text.includes(message)) {
-      throw new Error(`message ${JSON.stringify(error.text)} does not say ${JSON.stringify(message)}`);
+      throw new Error(`message ${JSON.stringify(error.text)} does not contain ${JSON.stringify(message)}`);
     }
     return;
   }

@@ -3,7 +3,7 @@
 import { Code, ConnectError } from "@connectrpc/connect";
 import { CommunicationProtocolEnum, DaprClient } from "@dapr/dapr";
 
-// What a failed call says: `code` is gRPC's name, or HTTP's errorCode.
+// The error of a failed call: `code` is gRPC's name, or HTTP's errorCode.
 export class Refused extends Error {
   constructor(code, text) {
     super(`${code}: ${text}`);

@@ -35,7 +35,7 @@ class Inspector {
     return this.stub.endLocks({ storeName: STORE, ...fields }, { timeoutMs: CALL_TIMEOUT_MS });
   }
 
-  // Gives the events to `body`, and ends the watch with it.
+  // Passes the events to `body`, and ends the watch with it.
   async watch(fields, body) {
     const ended = new AbortController();
     const options = { signal: ended.signal, timeoutMs: STREAM_TIMEOUT_MS };
@@ -84,8 +84,8 @@ async function oneLock(inspector, store) {
   const { lock } = await inspector.get({ resourceId });
   expect("resource and total", `${lock.resourceId} ${lock.grantsTotal}`, `${resourceId} 1`);
   const [held] = lock.grants;
-  const told = [held.grantId, label(held), LockMode[held.mode], held.foreign, held.since !== undefined];
-  expect("grant", told.join(), [grant.grantId, "desk", "EXCLUSIVE", false, true].join());
+  const shown = [held.grantId, label(held), LockMode[held.mode], held.foreign, held.since !== undefined];
+  expect("grant", shown.join(), [grant.grantId, "desk", "EXCLUSIVE", false, true].join());
   const remainingSeconds = Number(held.remaining.seconds) + held.remaining.nanos / 1e9;
   if (remainingSeconds <= 0 || remainingSeconds >= 60) {
     throw new Error(`${remainingSeconds} s remain`);
@@ -100,10 +100,10 @@ async function readers(inspector, store) {
   for (let reader = 0; reader < 3; reader++) {
     grants.push(await store.tryLock(resourceId, { mode: LockMode.SHARED }));
   }
-  const told = (await pages((fields) => inspector.get(fields), 2, { resourceId })).map(({ lock }) => lock);
-  expect("longest page", longest(told.map((lock) => lock.grants.length)), 2);
-  expect("grants", ids(told.flatMap((lock) => lock.grants)), ids(grants));
-  expect("totals", told.map(({ grantsTotal }) => grantsTotal).join(), told.map(() => 3).join());
+  const shown = (await pages((fields) => inspector.get(fields), 2, { resourceId })).map(({ lock }) => lock);
+  expect("longest page", longest(shown.map((lock) => lock.grants.length)), 2);
+  expect("grants", ids(shown.flatMap((lock) => lock.grants)), ids(grants));
+  expect("totals", shown.map(({ grantsTotal }) => grantsTotal).join(), shown.map(() => 3).join());
   for (const { lockId } of grants) {
     await store.unlock(resourceId, lockId);
   }
@@ -118,18 +118,18 @@ async function queue(inspector, store) {
     const deadline = performance.now() + CALL_TIMEOUT_MS / 2;
     while ((await inspector.get({ resourceId })).waiters < waiting.length) {
       if (performance.now() > deadline) {
-        throw new Error(`${name} is not told as waiting`);
+        throw new Error(`${name} is not shown as waiting`);
       }
       await sleep(20);
     }
   }
-  const told = await pages((fields) => inspector.waiters(fields), 1, { resourceId });
+  const shown = await pages((fields) => inspector.waiters(fields), 1, { resourceId });
   await store.unlock(resourceId, holder.lockId);
   for (const call of waiting) {
     await store.unlock(resourceId, (await call).lockId);
   }
-  expect("longest page", longest(told.map(({ waiters }) => waiters.length)), 1);
-  const order = told.flatMap(({ waiters }) => waiters).map((waiter) => `${waiter.position} ${label(waiter)}`);
+  expect("longest page", longest(shown.map(({ waiters }) => waiters.length)), 1);
+  const order = shown.flatMap(({ waiters }) => waiters).map((waiter) => `${waiter.position} ${label(waiter)}`);
   expect("queue", order.join(), "1 first,2 second");
 }
 
@@ -151,9 +151,9 @@ async function held(store, namespace, resources, body) {
 async function listing(inspector, store) {
   const namespace = [fresh()];
   await held(store, namespace, ["a", "b", "c"], async (grants) => {
-    const told = await pages((fields) => inspector.list(fields), 2, { scope: { namespace } });
-    expect("longest page", longest(told.map(({ locks }) => locks.length)), 2);
-    const states = told.flatMap(({ locks }) => locks);
+    const shown = await pages((fields) => inspector.list(fields), 2, { scope: { namespace } });
+    expect("longest page", longest(shown.map(({ locks }) => locks.length)), 2);
+    const states = shown.flatMap(({ locks }) => locks);
     // A list is no snapshot: a lock may be listed again where a page ends.
     expect("names", [...new Set(names(states).split(","))].join(), "a,b,c");
     for (const state of states) {
@@ -186,7 +186,7 @@ async function nextState(next) {
   }
 }
 
-// Folds the events into a table of grant IDs, until all has been told.
+// Folds the events into a table of grant IDs, until all locks were sent.
 async function untilSynced(next) {
   const table = new Map();
   for (;;) {
@@ -203,7 +203,7 @@ async function untilSynced(next) {
   }
 }
 
-const told = ({ state }) => `${state.resourceId} ${ids(state.grants)}`;
+const shown = ({ state }) => `${state.resourceId} ${ids(state.grants)}`;
 
 async function watching(inspector, store) {
   const namespace = [fresh()];
@@ -211,13 +211,13 @@ async function watching(inspector, store) {
     inspector.watch({ scope: { namespace } }, async (next) => {
       expect("at first", await untilSynced(next), `a,${grants.a.grantId}`);
       const later = await held(store, namespace, ["b"], async ({ b }) => {
-        expect("a grant", told(await nextState(next)), `b ${b.grantId}`);
+        expect("a grant", shown(await nextState(next)), `b ${b.grantId}`);
         return b;
       });
       const event = await nextState(next);
-      expect("an end", told(event), "b ");
+      expect("an end", shown(event), "b ");
       expect("what ended", ids(event.ended.map(({ grant }) => grant)), later.grantId);
-      // Not every store can tell why a grant ended.
+      // Not every store can report why a grant ended.
       const { cause } = event.ended[0];
       if (cause !== EndCause.RELEASED && cause !== EndCause.UNKNOWN) {
         throw new Error(`the cause is ${EndCause[cause]}`);
@@ -231,7 +231,7 @@ async function watchingOne(inspector, store) {
   await inspector.watch({ resourceId: "a", namespace }, async (next) => {
     await untilSynced(next);
     await held(store, namespace, ["b", "a"], async ({ a }) => {
-      expect("a grant", told(await nextState(next)), `a ${a.grantId}`);
+      expect("a grant", shown(await nextState(next)), `a ${a.grantId}`);
     });
   });
 }

@@ -18,7 +18,7 @@ export const STREAM_TIMEOUT_MS = 60000;
 export const fresh = () => `js-${randomUUID()}`;
 export const seconds = (count) => ({ seconds: BigInt(count) });
 
-// A client of the service. The SDK hides its transport, but tells its endpoint.
+// A client of the service. The SDK hides its transport, but returns its endpoint.
 export function connect(dapr, service) {
   const { daprHost, daprPort, daprApiToken } = dapr.options;
   const token = (next) => (request) => {

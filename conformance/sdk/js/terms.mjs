@@ -41,7 +41,7 @@ async function label(store) {
   expect("last part of the holder", errorInfo(refused).metadata.holder.split("/").at(-1), "nightly-import");
 }
 
-// A resource that a call without a wait of its own would be granted in time.
+// A held resource. A call without its own wait would get it in time.
 async function heldForAWhile(store) {
   const resource = fresh();
   await store.tryLock(resource, { maxHold: seconds(6) });
@@ -76,9 +76,9 @@ async function validity(store) {
     { storeName: STORE, resourceId: held, lockId: "made-up" },
     { storeName: "nowhere", resourceId: held, lockId: grant.lockId },
   ]);
-  const told = checks.map(({ validFor, reason, cause }) => `${validFor !== undefined} ${reason} ${cause}`);
+  const found = checks.map(({ validFor, reason, cause }) => `${validFor !== undefined} ${reason} ${cause}`);
   const want = ["true  ", "false LOCK_LOST forced", "false NOT_HELD_HERE ", "false STORE_NOT_FOUND "];
-  expect("the answer to each", told.join(), want.join());
+  expect("the answer to each", found.join(), want.join());
   const validSeconds = Number(checks[0].validFor.seconds) + checks[0].validFor.nanos / 1e9;
   if (validSeconds <= 0 || validSeconds >= 20) {
     throw new Error(`valid for ${validSeconds} s`);
@@ -106,8 +106,8 @@ async function keepAlive(store) {
   expect("failure", `${failed.id} ${failed.reason} ${failed.held}`, "7 LOCK_NOT_FOUND true");
   sendTheRest();
   const renewed = [(await answers.next()).value, (await answers.next()).value];
-  const told = renewed.map(({ id, ttl }) => `${id} ${ttl?.seconds >= 20n}`);
-  expect("renewed", told.sort().join(), "0 true,1 true");
+  const terms = renewed.map(({ id, ttl }) => `${id} ${ttl?.seconds >= 20n}`);
+  expect("renewed", terms.sort().join(), "0 true,1 true");
   expect("the stream has ended", (await answers.next()).done, true);
   await store.unlock(resources[0], grants[0].lockId);
   await store.unlock(resources[1], grants[1].lockId);

@@ -1,4 +1,4 @@
-"""Holds Dapr's Python SDK to alpha1 against whatever sidecar its usual
+"""Checks alpha1 with Dapr's Python SDK, against the sidecar that its usual
 environment variables name. The checks are those of ../README.md."""
 
 import os
@@ -31,7 +31,7 @@ def expect_refusal(call, code: str, message: str) -> None:
     refused = refusal(call)
     expect("code", refused.code, code)
     if message not in refused.message:
-        raise AssertionError(f"message {refused.message!r} does not say {message!r}")
+        raise AssertionError(f"message {refused.message!r} does not contain {message!r}")
 
 
 def check_life(report: Report, client) -> None:

@@ -83,8 +83,8 @@ def one_lock(inspector: Inspector, locks: Locks) -> None:
     lock = inspector.get(resource).lock
     expect("resource and total", (lock.resource_id, lock.grants_total), (resource, 1))
     (held,) = lock.grants
-    told = (held.grant_id, held.holder.rpartition("/")[2], held.mode, held.foreign, held.HasField("since"))
-    expect("grant", told, (grant.grant_id, "desk", LOCK_MODE_EXCLUSIVE, False, True))
+    shown = (held.grant_id, held.holder.rpartition("/")[2], held.mode, held.foreign, held.HasField("since"))
+    expect("grant", shown, (grant.grant_id, "desk", LOCK_MODE_EXCLUSIVE, False, True))
     if not 0 < held.remaining.ToTimedelta().total_seconds() < 60:
         raise AssertionError(f"remaining {held.remaining}")
     locks.unlock(resource, grant.lock_id)
@@ -94,10 +94,10 @@ def one_lock(inspector: Inspector, locks: Locks) -> None:
 def readers(inspector: Inspector, locks: Locks) -> None:
     resource = fresh()
     grants = [locks.try_lock(resource, mode=LOCK_MODE_SHARED) for _ in range(3)]
-    told = [page.lock for page in pages(inspector.get, 2, resource=resource)]
-    expect("longest page", max(len(lock.grants) for lock in told), 2)
-    expect("grants", sorted(id for lock in told for id in ids(lock.grants)), sorted(ids(grants)))
-    expect("totals", {lock.grants_total for lock in told}, {3})
+    shown = [page.lock for page in pages(inspector.get, 2, resource=resource)]
+    expect("longest page", max(len(lock.grants) for lock in shown), 2)
+    expect("grants", sorted(id for lock in shown for id in ids(lock.grants)), sorted(ids(grants)))
+    expect("totals", {lock.grants_total for lock in shown}, {3})
     for grant in grants:
         locks.unlock(resource, grant.lock_id)
 
@@ -112,14 +112,14 @@ def queue(inspector: Inspector, locks: Locks) -> None:
             deadline = time.monotonic() + CALL_TIMEOUT_S / 2
             while inspector.get(resource).waiters < len(waiting):
                 if time.monotonic() > deadline:
-                    raise AssertionError(f"{label} is not told as waiting")
+                    raise AssertionError(f"{label} is not shown as waiting")
                 time.sleep(0.02)
-        told = [list(page.waiters) for page in pages(inspector.waiters, 1, resource=resource)]
+        shown = [list(page.waiters) for page in pages(inspector.waiters, 1, resource=resource)]
         locks.unlock(resource, holder.lock_id)
         for call in waiting:
             locks.unlock(resource, call.result().lock_id)
-    expect("longest page", max(map(len, told)), 1)
-    order = [(waiter.position, waiter.holder.rpartition("/")[2]) for page in told for waiter in page]
+    expect("longest page", max(map(len, shown)), 1)
+    order = [(waiter.position, waiter.holder.rpartition("/")[2]) for page in shown for waiter in page]
     expect("queue", order, [(1, "first"), (2, "second")])
 
 
@@ -140,9 +140,9 @@ def held(locks: Locks, namespace: list[str], *resources: str):
 def listing(inspector: Inspector, locks: Locks) -> None:
     namespace = [fresh()]
     with held(locks, namespace, "a", "b", "c") as grants:
-        told = list(pages(inspector.list, 2, scope=pb.LockScope(namespace=namespace)))
-        states = [state for page in told for state in page.locks]
-    expect("longest page", max(len(page.locks) for page in told), 2)
+        shown = list(pages(inspector.list, 2, scope=pb.LockScope(namespace=namespace)))
+        states = [state for page in shown for state in page.locks]
+    expect("longest page", max(len(page.locks) for page in shown), 2)
     # A list is no snapshot: a lock may be listed again where a page ends.
     expect("names", sorted(set(names(states))), ["a", "b", "c"])
     expect("grants", {state.resource_id: ids(state.grants) for state in states}, {n: ids([g]) for n, g in grants.items()})
@@ -169,7 +169,7 @@ def next_state(events) -> pb.LockEvent:
 
 
 def until_synced(events) -> dict[str, list[str]]:
-    """Folds the events into a table of grant IDs, until all has been told."""
+    """Folds the events into a table of grant IDs, until all locks were sent."""
     table: dict[str, list[str]] = {}
     for event in events:
         if event.restarted:
@@ -191,7 +191,7 @@ def watching(inspector: Inspector, locks: Locks) -> None:
         event = next_state(events)
     expect("an end", (event.state.resource_id, ids(event.state.grants)), ("b", []))
     expect("what ended", ids(end.grant for end in event.ended), ids([later["b"]]))
-    # Not every store can tell why a grant ended.
+    # Not every store can report why a grant ended.
     if event.ended[0].cause not in (pb.END_CAUSE_RELEASED, pb.END_CAUSE_UNKNOWN):
         raise AssertionError(f"the cause is {event.ended[0].cause}")
 

@@ -1,4 +1,4 @@
-"""Holds what is not a lock to Dapr's Python SDK, through a sidecar that serves
+"""Checks all but locks with Dapr's Python SDK, through a sidecar that serves
 the locks itself. The checks are those of ../README.md."""
 
 import os

@@ -14,7 +14,7 @@ class Report:
     def check(self, sentence: str, body: Callable[[], None]) -> None:
         try:
             body()
-        except Exception as error:  # a check fails with whatever it met
+        except Exception as error:  # a check fails with any error
             self._failed += 1
             print(f"FAILED  {self._subject}: {sentence}: {type(error).__name__}: {error}", flush=True)
         else:

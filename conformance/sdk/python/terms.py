@@ -48,7 +48,7 @@ def label(locks: Locks) -> None:
 
 
 def held_for_a_while(locks: Locks) -> str:
-    """A resource that a call without a wait of its own would be granted in time."""
+    """A held resource. A call without its own wait would get it in time."""
     resource = fresh()
     locks.try_lock(resource, max_hold=seconds(6))
     return resource

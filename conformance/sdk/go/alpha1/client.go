@@ -14,7 +14,7 @@ import (
 
 const callTimeout = 15 * time.Second
 
-// sdk is the SDK's client, each call under a deadline of its own.
+// sdk is the SDK's client, with a deadline for each call.
 type sdk struct{ client client.Client }
 
 func (s sdk) tryLock(store, resource, owner string, expirySeconds int32) (bool, error) {
@@ -49,7 +49,7 @@ func wrongToken() (sdk, error) {
 	return sdk{c}, nil
 }
 
-// refused is nil if err is a refusal with that code, whose text says message.
+// refused is nil if err is a refusal with that code, whose text contains message.
 func refused(err error, code codes.Code, message string) error {
 	switch {
 	case err == nil:
@@ -57,7 +57,7 @@ func refused(err error, code codes.Code, message string) error {
 	case status.Code(err) != code:
 		return fmt.Errorf("it was refused as %v, not %v: %w", status.Code(err), code, err)
 	case !strings.Contains(err.Error(), message):
-		return fmt.Errorf("%q does not say %q", err, message)
+		return fmt.Errorf("%q does not contain %q", err, message)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-// Command alpha1 holds Dapr's Go SDK to alpha1 against whatever sidecar its
+// Command alpha1 checks alpha1 with Dapr's Go SDK, against the sidecar that its
 // usual environment variables name. The checks are those of ../../README.md.
 package main
 

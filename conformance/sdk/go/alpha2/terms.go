@@ -101,8 +101,8 @@ func label(s locks.Store) error {
 	)
 }
 
-// heldForAWhile is a resource that a call without a wait of its own would be
-// granted in time.
+// heldForAWhile returns a held resource. A call without its own wait would get
+// it in time.
 func heldForAWhile(s locks.Store) (string, error) {
 	resource := locks.Fresh()
 	_, err := s.Try(&pb.LockRequest{ResourceId: resource, MaxHold: durationpb.New(6 * time.Second)})
@@ -159,12 +159,12 @@ func validity(s locks.Store) error {
 	if err != nil {
 		return err
 	}
-	var told []string
+	var answers []string
 	for _, check := range checks {
-		told = append(told, fmt.Sprint(check.ValidFor != nil, " ", check.Reason, " ", check.Cause))
+		answers = append(answers, fmt.Sprint(check.ValidFor != nil, " ", check.Reason, " ", check.Cause))
 	}
 	want := []string{"true  ", "false LOCK_LOST forced", "false NOT_HELD_HERE ", "false STORE_NOT_FOUND "}
-	if err := report.Expect("the answer to each", strings.Join(told, ","), strings.Join(want, ",")); err != nil {
+	if err := report.Expect("the answer to each", strings.Join(answers, ","), strings.Join(want, ",")); err != nil {
 		return err
 	}
 	if valid := checks[0].ValidFor.AsDuration(); valid <= 0 || valid >= 20*time.Second {
@@ -204,7 +204,7 @@ func keepAlive(s locks.Store) error {
 		return err
 	}
 	if failed.Id != 7 || failed.Reason != "LOCK_NOT_FOUND" || !failed.Held {
-		return fmt.Errorf("of no lock it answered %v", failed)
+		return fmt.Errorf("for an unknown lock it answered %v", failed)
 	}
 	if err := errors.Join(
 		send(0, resources[0], lockIDs[0]), send(1, resources[1], lockIDs[1]), stream.CloseSend(),

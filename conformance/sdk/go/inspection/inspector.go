@@ -37,7 +37,7 @@ func (i inspector) end(request *pb.EndLocksRequest) (*pb.EndLocksResponse, error
 	return locks.Call(i.stub.EndLocks, request)
 }
 
-// watch hands the events to body, and ends the watch with it.
+// watch passes the events to body, and ends the watch with it.
 func (i inspector) watch(request *pb.WatchLocksRequest, body func(pb.Inspection_WatchLocksClient) error) error {
 	request.StoreName = i.store
 	ctx, cancel := context.WithTimeout(context.Background(), locks.StreamTimeout)
@@ -74,7 +74,7 @@ func pages[P interface{ GetNextPageToken() string }](
 	}
 }
 
-// ids are the IDs of the grants, whoever tells them, in one order.
+// ids returns the sorted IDs of the grants, of any message type.
 func ids[G interface{ GetGrantId() string }](grants []G) string {
 	return sorted(grants, G.GetGrantId)
 }

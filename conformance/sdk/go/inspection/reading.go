@@ -27,13 +27,13 @@ func oneLock(i inspector, s locks.Store) error {
 		return err
 	}
 	if len(answer.Lock.Grants) != 1 {
-		return fmt.Errorf("it told %v", answer)
+		return fmt.Errorf("it returned %v", answer)
 	}
-	told := answer.Lock.Grants[0]
-	if told.Mode != pb.LockMode_LOCK_MODE_EXCLUSIVE || told.Foreign || told.Since == nil {
-		return fmt.Errorf("it told %v", told)
+	shown := answer.Lock.Grants[0]
+	if shown.Mode != pb.LockMode_LOCK_MODE_EXCLUSIVE || shown.Foreign || shown.Since == nil {
+		return fmt.Errorf("it returned %v", shown)
 	}
-	if remaining := told.Remaining.AsDuration(); remaining <= 0 || remaining >= time.Minute {
+	if remaining := shown.Remaining.AsDuration(); remaining <= 0 || remaining >= time.Minute {
 		return fmt.Errorf("%v remains", remaining)
 	}
 	unlocked := s.Unlock(resource, grant.LockId)
@@ -41,8 +41,8 @@ func oneLock(i inspector, s locks.Store) error {
 	return errors.Join(
 		report.Expect("resource", answer.Lock.ResourceId, resource),
 		report.Expect("total", answer.Lock.GrantsTotal, 1),
-		report.Expect("grant", told.GrantId, grant.GrantId),
-		report.Expect("holder's label", label(told.Holder), "desk"),
+		report.Expect("grant", shown.GrantId, grant.GrantId),
+		report.Expect("holder's label", label(shown.Holder), "desk"),
 		unlocked, err,
 		report.Expect("grants of a free one", ids(free.GetLock().GetGrants()), ""),
 	)
@@ -58,12 +58,12 @@ func readers(i inspector, s locks.Store) error {
 		}
 		grants = append(grants, grant)
 	}
-	var told []*pb.GrantInfo
+	var shown []*pb.GrantInfo
 	var totals []string
 	longest, err := pages(func(token string) (*pb.GetLockResponse, error) {
 		return i.get(&pb.GetLockRequest{ResourceId: resource, PageSize: 2, PageToken: token})
 	}, func(page *pb.GetLockResponse) int {
-		told = append(told, page.Lock.Grants...)
+		shown = append(shown, page.Lock.Grants...)
 		totals = append(totals, fmt.Sprint(page.Lock.GrantsTotal))
 		return len(page.Lock.Grants)
 	})
@@ -74,7 +74,7 @@ func readers(i inspector, s locks.Store) error {
 		err,
 		report.Expect("longest page", longest, 2),
 		report.Expect("totals", strings.Join(totals, ","), "3,3"),
-		report.Expect("grants", ids(told), ids(grants)),
+		report.Expect("grants", ids(shown), ids(grants)),
 	)
 }
 
@@ -100,7 +100,7 @@ func queue(i inspector, s locks.Store) error {
 				return err
 			}
 			if time.Now().After(deadline) {
-				return fmt.Errorf("%s is not told as waiting", name)
+				return fmt.Errorf("%s is not shown as waiting", name)
 			}
 			waiting = answer.Waiters
 		}
@@ -125,17 +125,17 @@ func queue(i inspector, s locks.Store) error {
 func listing(i inspector, s locks.Store) error {
 	namespace := []string{locks.Fresh()}
 	return held(s, namespace, []string{"a", "b", "c"}, func(grants map[string]*pb.LockResponse) error {
-		var told []*pb.LockState
+		var shown []*pb.LockState
 		longest, err := pages(func(token string) (*pb.ListLocksResponse, error) {
 			return i.list(&pb.ListLocksRequest{
 				Scope: &pb.LockScope{Namespace: namespace}, PageSize: 2, PageToken: token,
 			})
 		}, func(page *pb.ListLocksResponse) int {
-			told = append(told, page.Locks...)
+			shown = append(shown, page.Locks...)
 			return len(page.Locks)
 		})
-		err = errors.Join(err, report.Expect("longest page", longest, 2), report.Expect("names", names(told), "a,b,c"))
-		for _, state := range told {
+		err = errors.Join(err, report.Expect("longest page", longest, 2), report.Expect("names", names(shown), "a,b,c"))
+		for _, state := range shown {
 			err = errors.Join(err, report.Expect(
 				"grants of "+state.ResourceId, ids(state.Grants), grants[state.ResourceId].GetGrantId()))
 		}

@@ -9,7 +9,7 @@ import (
 	pb "leasehold/conformance/sdk/go/leaseholdv1"
 )
 
-// untilSynced folds the events into a table of grant IDs, until all has been told.
+// untilSynced folds the events into a table of grant IDs, until all locks were sent.
 func untilSynced(events pb.Inspection_WatchLocksClient) (map[string]string, error) {
 	table := map[string]string{}
 	for {
@@ -29,7 +29,7 @@ func untilSynced(events pb.Inspection_WatchLocksClient) (map[string]string, erro
 	}
 }
 
-// nextState is an error unless the next state is this one.
+// nextState returns the next state, or an error if it is not this one.
 func nextState(events pb.Inspection_WatchLocksClient, resource, grantID string) (*pb.LockEvent, error) {
 	for {
 		event, err := events.Recv()
@@ -38,7 +38,7 @@ func nextState(events pb.Inspection_WatchLocksClient, resource, grantID string) 
 		}
 		if state := event.State; state != nil {
 			return event, errors.Join(
-				report.Expect("the resource told", state.ResourceId, resource),
+				report.Expect("the resource", state.ResourceId, resource),
 				report.Expect("its grants", ids(state.Grants), grantID),
 			)
 		}
@@ -71,9 +71,9 @@ func watching(i inspector, s locks.Store) error {
 				return err
 			}
 			if len(event.Ended) != 1 || event.Ended[0].Grant.GetGrantId() != later {
-				return fmt.Errorf("it told %v", event)
+				return fmt.Errorf("it sent %v", event)
 			}
-			// Not every store can tell why a grant ended.
+			// Not every store can report why a grant ended.
 			if cause := event.Ended[0].Cause; cause != pb.EndCause_END_CAUSE_RELEASED &&
 				cause != pb.EndCause_END_CAUSE_UNKNOWN {
 				return fmt.Errorf("the cause is %v", cause)

@@ -83,7 +83,7 @@ func checkState(r *report.Report, c client.Client, store string) {
 		if err != nil {
 			return err
 		}
-		// The SDK's default is that the last write wins, whatever its ETag.
+		// The SDK's default is that the last write wins, with any ETag.
 		firstWins := client.WithConcurrency(client.StateConcurrencyFirstWrite)
 		if err := c.SaveStateWithETag(ctx, store, key, []byte("second"), stale, nil, firstWins); err != nil {
 			return err

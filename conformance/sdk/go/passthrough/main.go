@@ -1,5 +1,5 @@
-// Command passthrough holds what is not a lock to Dapr's Go SDK, through a
-// sidecar that serves the locks itself. The checks are those of ../../README.md.
+// Command passthrough checks all but locks with Dapr's Go SDK, through a sidecar
+// that serves the locks itself. The checks are those of ../../README.md.
 package main
 
 import (

@@ -50,11 +50,11 @@ func refusal(err error) error {
 	return err
 }
 
-// own has what only redislock has.
+// own has the checks of what only redislock offers.
 type own struct{ stage stage.Stage }
 
 func (o own) run(to *report.Report, subject string) {
-	to.Check(subject, "TTL tells what is left of an owner's lock, and 0 of a lost one", o.ttl)
+	to.Check(subject, "TTL returns what is left of an owner's lock, and 0 for a lost one", o.ttl)
 	to.Check(subject, "the same token obtains its own lock again", o.sameToken)
 	to.Check(subject, "a retry strategy waits until the holder releases", o.waits)
 	to.Check(subject, "a lock with metadata is extended and released", o.metadata)
@@ -74,7 +74,7 @@ func (o own) ttl() error {
 		return err
 	}
 	if left <= 30*time.Second || left > 62*time.Second {
-		return fmt.Errorf("TTL tells %v of %v", left, checks.Long)
+		return fmt.Errorf("TTL returned %v of %v", left, checks.Long)
 	}
 	if err := lock.Release(ctx); err != nil {
 		return err

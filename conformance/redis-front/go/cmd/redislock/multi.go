@@ -13,7 +13,7 @@ import (
 )
 
 func (o own) runMulti(to *report.Report, subject string) {
-	to.Check(subject, "ObtainMulti with one key is a lock as any other", o.multi)
+	to.Check(subject, "ObtainMulti with one key is a lock like any other", o.multi)
 	sentence := "ObtainMulti with two keys is refused, and takes neither"
 	if o.stage.IsFront {
 		to.Check(subject, sentence, o.twoKeys)

@@ -74,11 +74,11 @@ func refusal(err error) error {
 	return err
 }
 
-// own has what only redsync has.
+// own has the checks of what only redsync offers.
 type own struct{ stage stage.Stage }
 
 func (o own) run(to *report.Report, subject string) {
-	to.Check(subject, "Valid tells the truth to the owner and to another", o.valid)
+	to.Check(subject, "Valid is right for the owner and for another", o.valid)
 	to.Check(subject, "a mutex that was never locked is refused its unlock and extension", o.neverLocked)
 	to.Check(subject, "with WithSetNXOnExtend an extension takes a lock that is free", o.extendFree)
 	to.Check(subject, "with WithSetNXOnExtend an extension does not take another's lock", o.extendTaken)

@@ -1,4 +1,4 @@
-// Package checks has what every lock library must find true, whatever it locks in.
+// Package checks has the checks of every lock library, on any store.
 package checks
 
 import (
@@ -19,10 +19,10 @@ const (
 	Short = time.Second
 )
 
-// ErrRefused says that the lock is another's, or no longer the caller's.
+// ErrRefused means that the lock is another's, or no longer the caller's.
 var ErrRefused = errors.New("refused")
 
-// Client is a lock library with a connection of its own.
+// Client is a lock library with its own connection.
 type Client interface {
 	// Take tries once. ErrRefused if the lock is another's.
 	Take(key string, ttl time.Duration) (Held, error)
@@ -36,16 +36,16 @@ type Held interface {
 	Release() error
 }
 
-// Library is what the checks need to know of a lock library.
+// Library is what the checks need of a lock library.
 type Library struct {
 	Name string
 	// Module is its Go module, whose version is part of what is printed.
 	Module  string
 	Connect func(address string, protocol int) Client
-	// TakesItsOwn says that it is granted a lock of its own value, so that a repeated command is
-	// answered as the first one was on Redis itself too.
+	// TakesItsOwn means that it is granted a lock with its own value, so that Redis itself, too,
+	// answers a repeated command like the first one.
 	TakesItsOwn bool
-	// Own runs the checks of what only this library has.
+	// Own runs the checks of what only this library offers.
 	Own func(on stage.Stage, to *report.Report, subject string)
 }
 
@@ -159,7 +159,7 @@ func (c checks) extension() error {
 		return err
 	}
 	if left <= 30*time.Second || left > 62*time.Second {
-		return fmt.Errorf("PTTL tells %v after an extension to %v", left, Long)
+		return fmt.Errorf("PTTL returned %v after an extension to %v", left, Long)
 	}
 	return held.Release()
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewRedis connects with the protocol that it is given. It waits longer than a busy machine needs
-// for an answer.
+// NewRedis connects with this protocol. It waits for an answer for longer than a busy machine
+// needs.
 func NewRedis(address string, protocol int) *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr:        address,

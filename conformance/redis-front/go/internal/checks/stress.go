@@ -14,13 +14,13 @@ import (
 const (
 	clients = 8
 	keys    = 3
-	// lossesApart: one reply of so many is lost.
+	// lossesApart: one of this many replies is lost.
 	lossesApart = 20
 	// releases: how often each lock is released at least.
 	releases = 10
 )
 
-// section is what a lock protects. It knows until when its holder is sure of the lock.
+// section is what a lock protects. It has the time until which its holder is sure of the lock.
 type section struct {
 	key string
 

@@ -23,7 +23,7 @@ func (r *Report) Check(subject, sentence string, body func() error) {
 	r.line(1, 0, "ok: %s: %s\n", subject, sentence)
 }
 
-// Ignore says that a check did not run, and why.
+// Ignore reports that a check did not run, and why.
 func (r *Report) Ignore(subject, sentence, why string) {
 	r.line(0, 0, "ignored: %s: %s: %s\n", subject, sentence, why)
 }
@@ -45,7 +45,7 @@ func (r *Report) Close() int {
 	return 0
 }
 
-// Expect is an error unless got is what was wanted.
+// Expect returns an error unless got equals want.
 func Expect[T comparable](what string, got, want T) error {
 	if got != want {
 		return fmt.Errorf("%s is %v, not %v", what, got, want)

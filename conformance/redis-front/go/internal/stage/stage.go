@@ -1,4 +1,4 @@
-// Package stage tells where the checks run: the addresses and the lossy proxy, as `run` set them.
+// Package stage has the environment of the checks: the addresses and the lossy proxy that `run` set.
 package stage
 
 import (
@@ -42,13 +42,13 @@ func FromEnvironment() (Stage, error) {
 	}, nil
 }
 
-// Lose loses every so many replies to commands on a key, at most limit of them.
+// Lose loses one of `every` replies to commands on a key, at most limit of them.
 func (s Stage) Lose(key string, every, limit int) error {
 	_, err := s.command(fmt.Sprintf("lose %s %d %d", key, every, limit))
 	return err
 }
 
-// Lost tells how many replies were lost.
+// Lost returns how many replies were lost.
 func (s Stage) Lost(key string) (int, error) {
 	answer, err := s.command("lost " + key)
 	if err != nil {
@@ -79,7 +79,7 @@ func (s Stage) command(line string) (string, error) {
 // FreshKey is a name that no other check uses.
 func FreshKey(what string) string { return what + "-" + strings.ToLower(rand.Text()[:12]) }
 
-// Version is that of a library in this program, without the leading v.
+// Version is the version of a library in this program, without the leading v.
 func Version(module string) string {
 	info, _ := debug.ReadBuildInfo()
 	for _, dependency := range info.Deps {

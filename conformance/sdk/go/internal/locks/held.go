@@ -37,7 +37,7 @@ func (s Store) Stream(request *pb.LockRequest) (Held, error) {
 	}
 }
 
-// Rest reads the stream to its end: nil if that was no error.
+// Rest reads the stream to its end: nil if that was not an error.
 func (h Held) Rest() error {
 	for {
 		message, err := h.stream.Recv()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// CallTimeout bounds a call that is no stream.
+	// CallTimeout bounds a unary call.
 	CallTimeout = 10 * time.Second
 	// StreamTimeout bounds a stream.
 	StreamTimeout = time.Minute
@@ -76,7 +76,7 @@ func (s Store) TryLock(resource string) (*pb.LockResponse, error) {
 	return s.Try(&pb.LockRequest{ResourceId: resource})
 }
 
-// Renew answers the TTL that was granted.
+// Renew returns the TTL that was granted.
 func (s Store) Renew(request *pb.RenewLockRequest) (time.Duration, error) {
 	request.StoreName = s.Name
 	response, err := Call(s.locks.RenewLock, request)

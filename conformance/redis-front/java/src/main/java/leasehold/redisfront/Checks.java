@@ -9,7 +9,7 @@ import java.util.concurrent.Callable;
 import leasehold.redisfront.Library.Client;
 import leasehold.redisfront.Library.Held;
 
-/** What every lock library must find true, whatever it locks in. */
+/** The checks of every lock library, on any store. */
 final class Checks {
   /** Far longer than a check takes, so that a lock does not end by its TTL. */
   static final Duration LONG = Duration.ofMinutes(1);
@@ -100,7 +100,7 @@ final class Checks {
     expect("the extension", held.extend(LONG), true);
     long left = client.pttl(key);
     if (left <= 30_000 || left > 62_000) {
-      throw new AssertionError("PTTL tells " + left + " ms after an extension to " + LONG);
+      throw new AssertionError("PTTL returned " + left + " ms after an extension to " + LONG);
     }
     expect("the release", held.release(), true);
   }

@@ -53,9 +53,9 @@ record Connections(String name, Function<InetSocketAddress, RedisConnectionFacto
 
   /** The version in the manifest of a class's archive, or in the archive's name. */
   static String version(Class<?> from) {
-    String told = from.getPackage().getImplementationVersion();
-    if (told != null) {
-      return told.replaceAll("(\\.RELEASE)?(/.*)?$", "");
+    String version = from.getPackage().getImplementationVersion();
+    if (version != null) {
+      return version.replaceAll("(\\.RELEASE)?(/.*)?$", "");
     }
     String path = from.getProtectionDomain().getCodeSource().getLocation().getPath();
     return path.replaceAll(".*-(\\d[^/]*)\\.jar", "$1");

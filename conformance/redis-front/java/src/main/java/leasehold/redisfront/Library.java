@@ -4,10 +4,10 @@ import java.net.InetSocketAddress;
 import java.time.Duration;
 import java.util.function.Function;
 
-/** What the checks need to know of a lock library. */
+/** What the checks need of a lock library. */
 record Library(String name, Function<InetSocketAddress, Client> connect) {
 
-  /** The library with connections of its own. */
+  /** The library with its own connections. */
   interface Client {
     /** Tries once. Null if the lock is another's. */
     Held take(String key, Duration ttl) throws Exception;
@@ -16,7 +16,7 @@ record Library(String name, Function<InetSocketAddress, Client> connect) {
     long pttl(String key);
   }
 
-  /** A lock that was granted. The calls tell whether it was still the caller's. */
+  /** A lock that was granted. The calls return whether it was still the caller's. */
   interface Held {
     boolean extend(Duration ttl) throws Exception;
 

@@ -21,13 +21,13 @@ final class Report {
       body.run();
       line("ok: " + subject + ": " + sentence, 1, 0);
     } catch (Exception | AssertionError error) {
-      line("FAILED: " + subject + ": " + sentence + ": " + told(error), 0, 1);
+      line("FAILED: " + subject + ": " + sentence + ": " + causes(error), 0, 1);
     }
   }
 
   /** The error and what caused it. */
-  private static String told(Throwable error) {
-    return error.getCause() == null ? "" + error : error + ", because " + told(error.getCause());
+  private static String causes(Throwable error) {
+    return error.getCause() == null ? "" + error : error + ", because " + causes(error.getCause());
   }
 
   void ignore(String subject, String sentence, String why) {

@@ -21,7 +21,7 @@ import net.javacrumbs.shedlock.provider.redis.spring.RedisLockProvider;
 import net.javacrumbs.shedlock.support.LockException;
 import org.springframework.data.redis.connection.RedisConnectionFactory;
 
-/** ShedLock's Redis provider, with safeUpdate, and what it does without. */
+/** ShedLock's Redis provider, with and without safeUpdate. */
 final class ShedLock {
   private final Stage stage;
   private final Connections connections;
@@ -65,7 +65,7 @@ final class ShedLock {
     expect("whether another was granted", client(stage.direct).take(key, LONG) != null, false);
     long left = client.pttl(key);
     if (left > 22_000) {
-      throw new AssertionError("PTTL tells " + left + " ms, of lockAtLeastFor 20 s");
+      throw new AssertionError("PTTL returned " + left + " ms, of lockAtLeastFor 20 s");
     }
   }
 
@@ -85,7 +85,7 @@ final class ShedLock {
     expect("the extension", granted(client, key, Duration.ofSeconds(20)).extend(LONG), true);
     long left = client.pttl(key);
     if (left <= 30_000) {
-      throw new AssertionError("PTTL tells " + left + " ms after an extension to " + LONG);
+      throw new AssertionError("PTTL returned " + left + " ms after an extension to " + LONG);
     }
   }
 
@@ -124,7 +124,7 @@ final class ShedLock {
   }
 
   private static final class HeldLock implements Held {
-    // An extension makes a new lock, and the one before is of no more use.
+    // An extension makes a new lock; the previous one is not used any more.
     private SimpleLock current;
 
     HeldLock(SimpleLock lock) {

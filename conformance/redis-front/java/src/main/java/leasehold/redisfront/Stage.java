@@ -10,14 +10,14 @@ import java.time.Duration;
 import java.util.Map;
 import java.util.UUID;
 
-/** Where the checks run: the addresses and the lossy proxy, as `run` tells them. */
+/** Where the checks run: the addresses and the lossy proxy, as `run` sets them. */
 final class Stage {
   final InetSocketAddress direct;
   final InetSocketAddress lossy;
   final String backend;
   final Duration stressTime;
 
-  /** False on Redis itself, which has no memory of a command whose reply was lost. */
+  /** False on Redis itself, which does not remember a command whose reply was lost. */
   final boolean isFront;
 
   private final InetSocketAddress control;
@@ -38,7 +38,7 @@ final class Stage {
     return new InetSocketAddress(text.substring(0, colon), port);
   }
 
-  /** Loses every so many replies to commands on a key, at most {@code limit} of them. */
+  /** Loses one of {@code every} replies to commands on a key, at most {@code limit} of them. */
   void lose(String key, int every, int limit) throws IOException {
     command("lose " + key + " " + every + " " + limit);
   }

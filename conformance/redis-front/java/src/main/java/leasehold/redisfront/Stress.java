@@ -19,7 +19,7 @@ final class Stress {
   private static final int CLIENTS = 8;
   private static final int KEYS = 3;
 
-  /** One reply of so many is lost. */
+  /** One of this many replies is lost. */
   private static final int LOSSES_APART = 20;
 
   /** How often each lock is released at least. */
@@ -111,7 +111,7 @@ final class Stress {
     }
   }
 
-  /** What a lock protects. It knows until when its holder is sure of the lock. */
+  /** What a lock protects. It has the time until which its holder is sure of the lock. */
   private static final class Section {
     final String key;
     int overlaps;

@@ -9,7 +9,7 @@ import java.util.UUID;
 import java.util.concurrent.Callable;
 
 /**
- * Holds Dapr's Java SDK to alpha1 against whatever sidecar its usual environment variables name.
+ * Checks alpha1 with Dapr's Java SDK, against the sidecar that its usual environment variables name.
  * The checks are those of ../README.md.
  */
 public final class Alpha1 {
@@ -196,7 +196,7 @@ public final class Alpha1 {
 
   private static void expectMessage(Exception refused, String message) {
     if (!refused.getMessage().contains(message)) {
-      throw new AssertionError("message '" + refused.getMessage() + "' does not say '" + message + "'");
+      throw new AssertionError("message '" + refused.getMessage() + "' does not contain '" + message + "'");
     }
   }
 

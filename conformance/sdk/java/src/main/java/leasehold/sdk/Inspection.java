@@ -87,19 +87,19 @@ public final class Inspection {
     for (int reader = 0; reader < 3; reader++) {
       grants.add(store.tryLock(store.request(resource).setMode(LockMode.LOCK_MODE_SHARED)));
     }
-    List<LockState> told =
+    List<LockState> shown =
         pages(
                 token -> inspector.get(Inspector.lock(resource).setPageSize(2).setPageToken(token)),
                 GetLockResponse::getNextPageToken)
             .stream()
             .map(GetLockResponse::getLock)
             .toList();
-    expect("longest page", told.stream().mapToInt(LockState::getGrantsCount).max().getAsInt(), 2);
+    expect("longest page", shown.stream().mapToInt(LockState::getGrantsCount).max().getAsInt(), 2);
     expect(
         "grants",
-        told.stream().flatMap(lock -> ids(lock).stream()).collect(Collectors.toSet()),
+        shown.stream().flatMap(lock -> ids(lock).stream()).collect(Collectors.toSet()),
         grants.stream().map(LockResponse::getGrantId).collect(Collectors.toSet()));
-    expect("totals", told.stream().map(LockState::getGrantsTotal).collect(Collectors.toSet()), Set.of(3));
+    expect("totals", shown.stream().map(LockState::getGrantsTotal).collect(Collectors.toSet()), Set.of(3));
     grants.forEach(grant -> store.unlock(resource, grant.getLockId()));
   }
 
@@ -113,11 +113,11 @@ public final class Inspection {
               .thenAccept(grant -> store.unlock(resource, grant.getLockId())));
       long deadline = System.currentTimeMillis() + Store.CALL_TIMEOUT_MS / 2;
       while (inspector.get(Inspector.lock(resource)).getWaiters() < waiting.size()) {
-        expect(name + " is told as waiting in time", System.currentTimeMillis() < deadline, true);
+        expect(name + " is shown as waiting in time", System.currentTimeMillis() < deadline, true);
         Thread.sleep(20);
       }
     }
-    List<ListWaitersResponse> told =
+    List<ListWaitersResponse> shown =
         pages(
             token ->
                 inspector.waiters(
@@ -127,10 +127,10 @@ public final class Inspection {
     for (CompletableFuture<Void> call : waiting) {
       call.get();
     }
-    expect("longest page", told.stream().mapToInt(ListWaitersResponse::getWaitersCount).max().getAsInt(), 1);
+    expect("longest page", shown.stream().mapToInt(ListWaitersResponse::getWaitersCount).max().getAsInt(), 1);
     expect(
         "queue",
-        told.stream()
+        shown.stream()
             .flatMap(page -> page.getWaitersList().stream())
             .map(waiter -> waiter.getPosition() + " " + label(waiter.getHolder()))
             .toList(),
@@ -140,14 +140,14 @@ public final class Inspection {
   private void listing() {
     String[] namespace = {Store.fresh()};
     try (HeldLocks held = new HeldLocks(store, namespace, "a", "b", "c")) {
-      List<ListLocksResponse> told =
+      List<ListLocksResponse> shown =
           pages(
               token ->
                   inspector.list(
                       ListLocksRequest.newBuilder().setScope(scope(namespace)).setPageSize(2).setPageToken(token)),
               ListLocksResponse::getNextPageToken);
-      expect("longest page", told.stream().mapToInt(ListLocksResponse::getLocksCount).max().getAsInt(), 2);
-      List<LockState> states = told.stream().flatMap(page -> page.getLocksList().stream()).toList();
+      expect("longest page", shown.stream().mapToInt(ListLocksResponse::getLocksCount).max().getAsInt(), 2);
+      List<LockState> states = shown.stream().flatMap(page -> page.getLocksList().stream()).toList();
       // A list is no snapshot: a lock may be listed again where a page ends.
       expect("names", names(states).stream().distinct().toList(), List.of("a", "b", "c"));
       for (LockState state : states) {

@@ -65,7 +65,7 @@ final class Inspector {
     return unary().endLocks(request.setStoreName(Store.NAME).build());
   }
 
-  /** Hands the events to `body`, and ends the watch with it. */
+  /** Passes the events to `body`, and ends the watch with it. */
   void watch(WatchLocksRequest.Builder request, Watch body) throws Exception {
     try (Context.CancellableContext context = Context.current().withCancellation()) {
       Context before = context.attach();

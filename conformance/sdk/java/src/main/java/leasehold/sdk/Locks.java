@@ -16,7 +16,7 @@ final class Locks implements AutoCloseable {
     this.client = client;
   }
 
-  /** Connects as the SDK's usual environment variables say. */
+  /** Connects to the address in the SDK's usual environment variables. */
   static Locks connect() {
     return new Locks(new DaprClientBuilder().buildPreviewClient());
   }

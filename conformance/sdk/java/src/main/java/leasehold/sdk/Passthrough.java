@@ -25,7 +25,7 @@ import java.util.stream.Collectors;
 import reactor.core.publisher.Mono;
 
 /**
- * Holds what is not a lock to Dapr's Java SDK, through a sidecar that serves the locks itself. The
+ * Checks all but locks with Dapr's Java SDK, through a sidecar that serves the locks itself. The
  * checks are those of ../README.md.
  */
 public final class Passthrough {

@@ -8,7 +8,7 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.grpc.protobuf.StatusProto;
 
-/** What calls that are refused say. */
+/** Reads the errors of refused calls. */
 final class Refusals {
   private Refusals() {}
 

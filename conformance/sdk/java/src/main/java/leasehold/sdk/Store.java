@@ -32,7 +32,7 @@ final class Store {
   private final LocksGrpc.LocksBlockingStub locks;
   private final LocksGrpc.LocksStub streams;
 
-  /** The stubs send the SDK's API token; "leasehold" is only a label of theirs. */
+  /** The stubs send the SDK's API token; "leasehold" is only their label. */
   Store(DaprClient client) {
     this.locks = client.newGrpcStub("leasehold", LocksGrpc::newBlockingStub);
     this.streams = client.newGrpcStub("leasehold", LocksGrpc::newStub);
@@ -131,7 +131,7 @@ final class Store {
     return streams.withDeadlineAfter(STREAM_TIMEOUT_S, TimeUnit.SECONDS).lockKeepAlive(answers);
   }
 
-  /** Holds the resource until the answer is closed. */
+  /** Holds the resource until the returned lock is closed. */
   HeldLock stream(LockRequest.Builder request) {
     return HeldLock.open(locks, request.build());
   }

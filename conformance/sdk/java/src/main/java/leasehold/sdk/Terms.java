@@ -80,7 +80,7 @@ final class Terms {
     store.unlock(resource, grant.getLockId());
   }
 
-  /** A resource that a call without a wait of its own would be granted in time. */
+  /** A held resource. A call without its own wait would get it in time. */
   private String heldForAWhile() {
     String resource = Store.fresh();
     store.tryLock(store.request(resource).setMaxHold(Store.seconds(6)));

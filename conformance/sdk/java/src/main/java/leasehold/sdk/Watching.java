@@ -45,12 +45,12 @@ final class Watching {
             String later;
             try (HeldLocks other = new HeldLocks(store, namespace, "b")) {
               later = other.grantId("b");
-              expect("a grant", told(nextState(events)), List.of("b", List.of(later)));
+              expect("a grant", shown(nextState(events)), List.of("b", List.of(later)));
             }
             LockEvent event = nextState(events);
-            expect("an end", told(event), List.of("b", List.of()));
+            expect("an end", shown(event), List.of("b", List.of()));
             expect("what ended", event.getEnded(0).getGrant().getGrantId(), later);
-            // Not every store can tell why a grant ended.
+            // Not every store can report why a grant ended.
             EndCause cause = event.getEnded(0).getCause();
             Set<EndCause> right = Set.of(EndCause.END_CAUSE_RELEASED, EndCause.END_CAUSE_UNKNOWN);
             expect(cause + " is a right cause", right.contains(cause), true);
@@ -66,7 +66,7 @@ final class Watching {
           untilSynced(events);
           try (HeldLocks other = new HeldLocks(store, namespace, "b");
               HeldLocks held = new HeldLocks(store, namespace, "a")) {
-            expect("a grant", told(nextState(events)), List.of("a", List.of(held.grantId("a"))));
+            expect("a grant", shown(nextState(events)), List.of("a", List.of(held.grantId("a"))));
           }
         });
   }
@@ -79,7 +79,7 @@ final class Watching {
     return event;
   }
 
-  /** Folds the events into a table of grant IDs, until all has been told. */
+  /** Folds the events into a table of grant IDs, until all locks were sent. */
   private static Map<String, List<String>> untilSynced(Iterator<LockEvent> events) {
     Map<String, List<String>> table = new TreeMap<>();
     while (true) {
@@ -96,7 +96,7 @@ final class Watching {
     }
   }
 
-  private static List<Object> told(LockEvent event) {
+  private static List<Object> shown(LockEvent event) {
     return List.of(event.getState().getResourceId(), Inspector.ids(event.getState()));
   }
 }
