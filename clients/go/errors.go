@@ -37,7 +37,7 @@ const (
 	// CauseShuttingDown: the sidecar is stopping and has released the lock.
 	CauseShuttingDown Cause = "shutting_down"
 	// CauseEnded: it was unlocked or taken over by another call, or the sidecar does not
-	// know it any more.
+	// hold it any more.
 	CauseEnded Cause = "ended"
 	// CauseDisconnected: the stream broke, because the sidecar died or the connection was cut.
 	CauseDisconnected Cause = "disconnected"

@@ -34,7 +34,7 @@ func (l *Lock) Token() int64 { return l.hold.grant.GetFencingToken() }
 // Store is the name of the store.
 func (l *Lock) Store() string { return l.hold.request.GetStoreName() }
 
-// Namespace is where the name is, the outermost segment first.
+// Namespace is the namespace of the name, the outermost segment first.
 func (l *Lock) Namespace() []string { return slices.Clone(l.hold.request.GetNamespace()) }
 
 // Resource is the name of the lock.

@@ -8,10 +8,10 @@ import (
 // Dialect is a kind of SQL database. Its statements are exported for those who do not use
 // database/sql: run them in the transaction of the guarded write, before the write.
 type Dialect struct {
-	// CreateTable makes the table leasehold_fence. It does nothing if there is one.
+	// CreateTable makes the table leasehold_fence, unless it exists.
 	CreateTable string
 	// Guard takes the key and the token. It changes no row if the token is stale,
-	// unless there is a Seen.
+	// unless Seen is set.
 	Guard string
 	// Seen, if it is not empty, takes the key and returns the greatest token. It
 	// follows Guard, because MySQL counts no row for an equal token either.

@@ -1,4 +1,4 @@
-"""AsyncLocks: what becomes of locks when processes end and are suspended."""
+"""AsyncLocks: the locks of processes that end and are suspended."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ async def test_two_clients_are_never_the_same_owner(aio: AsyncLocks, stage: Stag
             assert lock is None
 
 
-async def test_an_ended_reentrant_lock_is_taken_anew(aio: AsyncLocks) -> None:
+async def test_an_ended_reentrant_lock_is_taken_again(aio: AsyncLocks) -> None:
     name = fresh()
     async with aio.lock(name, reentrant=True) as first:
         await first.unlock()

@@ -1,4 +1,4 @@
-"""Locks: what becomes of locks when processes end, fork and are suspended."""
+"""Locks: the locks of processes that end, fork and are suspended."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_interrupt_neither_hangs_nor_keeps_a_lock(stage: Stage) -> None:
     # Ctrl-C at any moment of taking, holding and releasing a lock, in a process that goes on.
     name = fresh()
     body = """
-# An interrupt that meets a destructor of gRPC's is reported there, and goes no further.
+# An interrupt in a destructor of gRPC is reported there, and is not raised.
 sys.unraisablehook = lambda it: it.exc_type is KeyboardInterrupt or sys.__unraisablehook__(it)
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 for number in range(200):

@@ -25,7 +25,7 @@ pub enum Cause {
     /// Nobody confirmed it until the safe deadline less
     /// [`stop_before`](crate::LockBuilder::stop_before).
     Unconfirmed,
-    /// A cause that this version of the crate does not know, as the sidecar spells it.
+    /// A cause that is new to this version of the crate, as the sidecar spells it.
     Other(Box<str>),
 }
 

@@ -157,7 +157,7 @@ impl Failure {
         Error::Failed(Self { reason, message, status: None })
     }
 
-    /// `problem` goes on from the name of the option.
+    /// `problem` is the text after the name of the option.
     pub(crate) fn option(option: &str, problem: &str) -> Error {
         let (reason, message) =
             (reason::INVALID_REQUEST.to_owned(), format!("{option} {problem}"));

@@ -28,8 +28,8 @@
 //!
 //! # When a lock is lost
 //!
-//! The lock's life is the life of a gRPC stream to the sidecar. It is lost when the stream says
-//! so or breaks, when the sidecar answers that it does not hold it any more, and when nobody has
+//! The lock's life is the life of a gRPC stream to the sidecar. It is lost when the stream reports
+//! it or breaks, when the sidecar answers that it does not hold it any more, and when nobody has
 //! confirmed it for so long that the store could have given it to somebody else.
 //! [`LockLost::cause`] names which.
 //!

@@ -51,7 +51,7 @@ pub(crate) fn find(locks: &Locks, options: &Options) -> Result<Option<Lock>, Err
             if let Some(lock) = node.owned.owner.join() {
                 return Ok(Some(lock));
             }
-            // One that the work has unlocked is not held any more, and is taken anew.
+            // One that the work has unlocked is not held any more, and is taken again.
             if let Some(Err(lost)) = held.end() {
                 return Err(Error::LockLost(lost));
             }

@@ -17,8 +17,8 @@ pub(crate) async fn run<T, E: 'static>(
         let mut work = pin!(reentrant::scope(owned, work(&lock)));
         let mut loss = pin!(lock.over_by_loss());
         poll_fn(|context| {
-            // Before the work, so that the work is polled once more after the loss: what it returns
-            // then, after waiting for `Lock::lost` say, counts.
+            // Before the work, so that the work is polled once more after the loss. What it returns
+            // then counts, for example after waiting for `Lock::lost`.
             let loss = loss.as_mut().poll(context);
             match work.as_mut().poll(context) {
                 Poll::Ready(result) => Poll::Ready(Ok(result)),

@@ -83,7 +83,7 @@ export class Connection {
   }) {
     const { DAPR_API_TOKEN } = process.env;
     const token = settings.apiToken ?? DAPR_API_TOKEN ?? "";
-    // 0 is no deadline, whatever the transport's own default is.
+    // 0 is no deadline, also if the transport has a default one.
     this.#options = { timeoutMs: 0, headers: token === "" ? {} : { "dapr-api-token": token } };
     this.#transport = settings.transport;
     this.#endpoint = settings.transport === undefined ? endpoint(settings.address) : undefined;

@@ -59,7 +59,7 @@ class Address:
             # Without these a connection that died without a reset is used forever.
             ("grpc.keepalive_time_ms", 10_000),
             ("grpc.keepalive_timeout_ms", 5_000),
-            ("grpc.http2.ping_timeout_ms", 5_000),  # While another ping is open none is sent for the keepalive.
+            ("grpc.http2.ping_timeout_ms", 5_000),  # No keepalive ping is sent while another is open.
             ("grpc.http2.max_pings_without_data", 0),
             # Another channel is another connection.
             ("grpc.use_local_subchannel_pool", 1),

@@ -105,7 +105,7 @@ pub(crate) async fn a_suspended_process_sees_the_loss_by_check(backend: Arc<Back
     input.write_all(b"check\n").await.unwrap();
     signal("-CONT").await;
     assert_eq!(line().await, "unconfirmed");
-    // Questions go on being answered, if there are any.
+    // The sidecar keeps answering questions, if there are any.
     sleep(TTL / 2).await;
     input.write_all(b"check\n").await.unwrap();
     assert_eq!(line().await, "unconfirmed");

@@ -8,7 +8,7 @@
  */
 import { LeaseholdError } from "../errors.js";
 
-/** Makes the table of the fences. Does nothing if there is one. */
+/** Makes the table of the fences, unless it exists. */
 export const CREATE_TABLE =
   "CREATE TABLE IF NOT EXISTS leasehold_fence (resource TEXT PRIMARY KEY, token BIGINT NOT NULL)";
 

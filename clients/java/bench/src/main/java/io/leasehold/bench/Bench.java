@@ -116,7 +116,7 @@ public final class Bench {
       locks.withLock(
           "bench-loss", LockOptions.defaults(), lock -> sleep(lock, started, interrupted));
     } catch (LockLostException lost) {
-      // as it should be
+      // the expected loss
     } catch (InterruptedException error) {
       throw new AssertionError(error);
     }

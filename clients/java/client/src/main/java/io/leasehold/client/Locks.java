@@ -283,7 +283,7 @@ public final class Locks implements AutoCloseable {
     /**
      * Sets the token that is sent as {@code dapr-api-token} with every call.
      *
-     * @param apiToken empty for none, whatever the environment says
+     * @param apiToken empty for none, also if the environment has one
      * @return this
      */
     public Builder apiToken(String apiToken) {

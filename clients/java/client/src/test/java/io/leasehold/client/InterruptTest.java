@@ -41,7 +41,7 @@ class InterruptTest extends OnEachBackend {
     var outer = InterruptOnLoss.open(new LockSession(none, request, LockOptions.defaults()));
     var inner = InterruptOnLoss.open(new LockSession(none, request, LockOptions.defaults()));
     outer.interrupt();
-    // The work ends by it before the other loss is known.
+    // The work ends by it before the other loss has arrived.
     InterruptedException ended = assertThrows(InterruptedException.class, () -> Thread.sleep(1000));
     inner.interrupt();
     inner.close(ended);
