@@ -14,6 +14,8 @@ MINUTES ?= 10
 # For how long the clients of each Redis lock library contend for a lock.
 FRONT_STRESS_SECONDS ?= 2
 SOCKETS ?= $(CURDIR)/target/run/sockets
+# More flags of the sidecar of `make run`: --dapr-http-port 3510 --dapr-grpc-port 50010, for one.
+SIDECAR_FLAGS ?=
 
 .PHONY: help
 help: ## Show the targets
@@ -36,7 +38,7 @@ build: setup ## Build everything
 	$(CARGO) build --workspace --all-targets
 
 # What is only looked at has the system's allocator: to compile jemalloc takes a third of the time.
-LOOK = --quiet --bin leasehold --example tour --no-default-features --features etcd,redis
+LOOK = --bin leasehold --example tour --no-default-features --features etcd,redis
 
 .PHONY: run
 run: setup-build ## Build, show a lock's life over the socket, then serve the Dapr API on the memory store
@@ -51,7 +53,7 @@ run: setup-build ## Build, show a lock's life over the socket, then serve the Da
 	@echo "  curl -d '{\"ttl\":\"30s\",\"wait\":\"10s\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
 	@echo "  curl -X DELETE -d '{\"lockID\":\"...\"}' http://127.0.0.1:3500/v1.0-alpha2/lock/lockstore/order-1"
 	@echo
-	@exec target/debug/leasehold sidecar --app-id demo --resources-path target/run/components
+	@exec target/debug/leasehold sidecar --app-id demo --resources-path target/run/components $(SIDECAR_FLAGS)
 
 .PHONY: tour
 tour: setup-build ## Show a lock's life over the socket, then serve the socket until Ctrl-C

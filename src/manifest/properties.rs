@@ -36,7 +36,8 @@ impl Secrets for NoSecrets {
         _: &str,
     ) -> Result<BTreeMap<String, String>, SecretError> {
         Err(SecretError(
-            "only daprd can read secrets; name one with --daprd-http-endpoint".into(),
+            "only daprd can read secrets; name one with --daprd-http-endpoint, or use envRef"
+                .into(),
         ))
     }
 }

@@ -77,8 +77,10 @@ pub(super) fn refused(error: &RedisError, lost: bool) -> BackendError {
 /// of a command that it does not know, and those of `HELLO` contain the password.
 pub(super) fn describe(error: &RedisError) -> Arc<str> {
     let detail = error.detail().and_then(|detail| detail.split(", with args").next());
+    let is_refused = detail.is_some_and(|it| it.contains("The user executing the script"));
+    let hint = if is_refused { "; docs/redis.md lists the permissions" } else { "" };
     match (error.code(), detail) {
-        (Some(code), Some(detail)) => format!("Redis answered {code} {detail}").into(),
+        (Some(code), Some(detail)) => format!("Redis answered {code} {detail}{hint}").into(),
         (Some(code), None) => format!("Redis answered {code}").into(),
         (None, _) => format!("cannot reach Redis: {error}").into(),
     }
@@ -116,6 +118,12 @@ mod tests {
         let quoted =
             error(&format!("{known}, with args beginning with: '3' 'AUTH' 'me' 'secret' "));
         assert_eq!(&*describe(&quoted), format!("Redis answered {known}"));
+    }
+
+    #[test]
+    fn a_command_of_a_function_that_is_not_allowed_names_the_permissions() {
+        let refused = error("ERR The user executing the script can't run this command");
+        assert!(describe(&refused).ends_with("; docs/redis.md lists the permissions"));
     }
 
     #[test]
