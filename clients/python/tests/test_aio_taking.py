@@ -140,10 +140,10 @@ async def test_a_bad_option_is_named(aio: AsyncLocks) -> None:
     async with aio.lock(name, wait=PATIENCE):
         pass
     # The sidecar's own.
-    with pytest.raises(LeaseholdError, match="label") as refused:
+    with pytest.raises(LeaseholdError, match="label") as by_sidecar:
         async with aio.lock(fresh(), label="x" * 200):
             pytest.fail("it has the lock")
-    assert refused.value.reason == "INVALID_REQUEST"
+    assert by_sidecar.value.reason == "INVALID_REQUEST"
 
 
 async def test_a_misspelt_call_is_named(aio: AsyncLocks) -> None:

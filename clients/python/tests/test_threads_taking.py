@@ -108,9 +108,9 @@ def test_a_bad_option_is_named(locks: Locks) -> None:
     for address in ("sidecar", "ftp://sidecar:1", "http://", "http://sidecar/path"):
         with pytest.raises(InvalidOption, match="address"):
             Locks(STORE, address=address)
-    with pytest.raises(LeaseholdError, match="label") as refused, locks.lock(fresh(), label="x" * 200):
+    with pytest.raises(LeaseholdError, match="label") as by_sidecar, locks.lock(fresh(), label="x" * 200):
         pytest.fail("it has the lock")
-    assert refused.value.reason == "INVALID_REQUEST"
+    assert by_sidecar.value.reason == "INVALID_REQUEST"
 
 
 def test_a_misspelt_call_is_named(locks: Locks) -> None:
