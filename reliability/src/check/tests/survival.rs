@@ -107,6 +107,22 @@ fn a_wait_ends_with_its_process() {
     assert!(story.rules().is_empty());
 }
 
+/// The place of a dead process is dropped once somebody has asked for that process.
+#[test]
+fn the_first_refused_try_after_a_dead_waiter_only_asks_where_nodes_fail_over() {
+    for backend in [Backend::RedisSentinel, Backend::RedisCluster] {
+        let refused_again_at = |at_ms| {
+            on(backend)
+                .call(0, 10, waits(10), Outcome::WaitDeadline)
+                .call(7_000, 7_001, tries(), Outcome::Locked)
+                .call(at_ms, at_ms + 1, tries(), Outcome::Locked)
+                .rules()
+        };
+        assert_eq!(refused_again_at(12_500), []);
+        assert_eq!(refused_again_at(12_510), [TriesGranted]);
+    }
+}
+
 #[test]
 fn a_try_that_is_refused_long_after_the_last_holder_is_found() {
     let refused_at = |at_ms| {
