@@ -2,17 +2,22 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::OpenOptions,
+    fs::{self, OpenOptions},
     path::PathBuf,
     process::{Child, Command, ExitStatus, Stdio},
+    thread::sleep,
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 
 use crate::wait::eventually;
+
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Ten seconds.
+const STOP_POLLS_MAX: u32 = 10_000;
 
 /// A program that can be started again with the same arguments; killed when dropped.
 #[derive(Debug)]
@@ -116,9 +121,32 @@ impl Process {
         Ok(kill_process(id, signal)?)
     }
 
-    /// Suspends it: its connections stay open, and it answers nothing.
+    /// Suspends it: its connections stay open, and it answers nothing. Returns once each of its
+    /// threads has stopped, because on a busy machine one may still answer a call after the signal
+    /// was sent. Blocks the thread.
     pub fn suspend(&self) -> anyhow::Result<()> {
-        self.signal(Signal::STOP)
+        self.signal(Signal::STOP)?;
+        for _ in 0..STOP_POLLS_MAX {
+            if self.has_stopped()? {
+                return Ok(());
+            }
+            sleep(STOP_POLL_INTERVAL);
+        }
+        bail!("{} did not stop", self.program.display())
+    }
+
+    fn has_stopped(&self) -> anyhow::Result<bool> {
+        let id = self.id().with_context(|| format!("{} has ended", self.program.display()))?;
+        for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+            // A thread that has ended has no state.
+            let Ok(stat) = fs::read_to_string(thread?.path().join("stat")) else { continue };
+            // The state follows the name, which is in parentheses and may contain anything.
+            let state = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+            if !state.starts_with('T') {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Resumes it after [`suspend`](Self::suspend).
