@@ -37,13 +37,13 @@ setup-build: ## Install only what the build needs (protoc)
 build: setup ## Build everything
 	$(CARGO) build --workspace --all-targets
 
-# What is only looked at has the system's allocator: to compile jemalloc takes a third of the time.
-LOOK = --bin leasehold --example tour --no-default-features --features etcd,redis
+# Without jemalloc, whose compilation took a third of a first build.
+DEMO = --bin leasehold --example tour --no-default-features --features etcd,redis
 
 .PHONY: run
 run: setup-build ## Build, show a lock's life over the socket, then serve the Dapr API on the memory store
 	@echo "building (the first time takes two to four minutes on two cores) ..."
-	@$(CARGO) build $(LOOK)
+	@$(CARGO) build $(DEMO)
 	@target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS) --no-wait
 	@mkdir -p target/run/components && cp components/memory.yaml target/run/components/
 	@echo
@@ -57,7 +57,7 @@ run: setup-build ## Build, show a lock's life over the socket, then serve the Da
 
 .PHONY: tour
 tour: setup-build ## Show a lock's life over the socket, then serve the socket until Ctrl-C
-	@$(CARGO) build $(LOOK)
+	@$(CARGO) build $(DEMO)
 	@exec target/debug/examples/tour --leasehold target/debug/leasehold --socket-folder $(SOCKETS)
 
 .PHONY: lint

@@ -9,8 +9,6 @@ use super::{keys::Slot, member::Member, notice::Notice, waiters::Waiters};
 
 /// The prefix of the names of processes' channels.
 const CHANNEL: &str = "\x01n";
-/// A channel to which no process subscribes, because no random UUID is all zeros.
-pub(super) const NOBODYS_CHANNEL: &str = "\x01n00000000000000000000000000000000";
 
 /// Whom the messages of a connection are for.
 #[derive(Clone, Default)]

@@ -6,8 +6,8 @@ use ::redis::{
 };
 
 use super::{
-    hearing::NOBODYS_CHANNEL,
     library::{IN_CLUSTER, LIBRARY, Library},
+    notice::NOBODYS_CHANNEL,
 };
 
 /// How many requests may be queued for the socket before their senders are delayed.

@@ -6,6 +6,9 @@
 //! look::RESOURCE          the process must answer whether it is alive, by a look
 //! ```
 
+/// A channel to which no process subscribes, because no random UUID is all zeros.
+pub(super) const NOBODYS_CHANNEL: &str = "\x01n00000000000000000000000000000000";
+
 /// One message.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Notice<'a> {

@@ -14,9 +14,10 @@ use tracing::debug;
 use super::{
     errors::{allowed, is_denied},
     failure::{Failure, Unfit},
-    hearing::{Hearing, NOBODYS_CHANNEL},
+    hearing::Hearing,
     library::{Form, Library},
     master::{Master, connect},
+    notice::NOBODYS_CHANNEL,
     owed::Owed,
     peer::{Peer, fence, identify},
 };

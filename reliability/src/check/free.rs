@@ -178,13 +178,12 @@ fn tries_granted(
     for call in &refused {
         let begun = taken.partition_point(|(from_ns, _)| *from_ns <= call.completed_ns());
         let free_since_ns = begun.checked_sub(1).map_or(0, |last| taken[last].1);
-        let asked_ns = match environment.backend {
-            // A place whose process has died is kept until somebody has asked for that process.
-            Backend::RedisSentinel | Backend::RedisCluster => {
-                let asked = refused.iter().map(|asking| asking.completed_ns());
-                asked.filter(|asked_ns| *asked_ns >= free_since_ns).min().unwrap_or(u64::MAX)
-            }
-            _ => free_since_ns,
+        let asked_ns = if environment.backend.fails_over() {
+            // The place of a dead process is kept until somebody has asked for that process.
+            let asked = refused.iter().map(|asking| asking.completed_ns());
+            asked.filter(|asked_ns| *asked_ns >= free_since_ns).min().unwrap_or(u64::MAX)
+        } else {
+            free_since_ns
         };
         if free_since_ns > 0 && call.invoked_ns() > asked_ns.saturating_add(FREE_NS_MAX) {
             found.push(Violation {
