@@ -3,9 +3,9 @@
 use std::pin::Pin;
 
 use futures_util::{Stream, StreamExt as _};
-use leasehold_lock::{LockError, ResourceId, Violation, inspect::Scope};
+use leasehold_lock::{LockError, Violation};
 use leasehold_net::{
-    inspection::{ForcedBy, Inspector, Named, Names, name_prefix, reason},
+    inspection::{ForcedBy, Inspector, OwnNames, reason},
     peer::Peer,
     status::ErrorDescription,
 };
@@ -16,41 +16,6 @@ use super::{
     service::{Service, answer},
     wire,
 };
-
-/// The store's own names, which have no namespaces.
-#[derive(Clone, Copy)]
-struct OwnNames;
-
-impl Names for OwnNames {
-    fn resource(&self, id: &str, namespace: Vec<String>) -> Result<ResourceId, Violation> {
-        must_be_empty(&namespace)?;
-        ResourceId::new(id)
-    }
-
-    fn scope(&self, scope: pb::LockScope) -> Result<Scope, Violation> {
-        must_be_empty(&scope.namespace)?;
-        Ok(Scope::prefix(&name_prefix(scope.prefix)?))
-    }
-
-    fn read(&self, resource: &ResourceId) -> Named {
-        Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
-    }
-
-    fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str {
-        resource.as_str()
-    }
-}
-
-fn must_be_empty(namespace: &[String]) -> Result<(), Violation> {
-    if namespace.is_empty() {
-        return Ok(());
-    }
-    Err(Violation::new(
-        "namespace",
-        "is for the sidecar; on a component's socket give the store's whole name as resource_id \
-         or prefix",
-    ))
-}
 
 impl Service {
     /// Inspects the store of the instance that a call names in its metadata, and maybe again as

@@ -42,7 +42,7 @@ mod waiter_record;
 
 use std::sync::Arc;
 
-use leasehold_lock::{Kind, OpenError};
+use leasehold_lock::{Kind, OpenError, UrlForm};
 
 use backend::EtcdBackend;
 use config::Config;
@@ -52,6 +52,16 @@ pub const KIND: Kind = Kind {
     name: "etcd",
     commits_groups: true,
     features: backend::FEATURES,
+    url: Some(UrlForm {
+        schemes: &[("etcd", &[])],
+        hosts: "endpoints",
+        path: "keyPrefixPath",
+        path_has_slash: true,
+        username: "username",
+        password: "password",
+        secrets: &["password", "key"],
+        pem: &["ca", "cert"],
+    }),
     read: |properties| {
         let config = Config::read(properties);
         Box::new(move |context| {

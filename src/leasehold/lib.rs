@@ -5,7 +5,7 @@
 //!
 //! - `lock`: the domain, and the port that backends implement.
 //! - `memory`, `redis`, `etcd`, `pluggable`: adapters of that port.
-//! - `component`, `sidecar`, `front`: the edges; `held`: renews locks for the sidecar.
+//! - `component`, `sidecar`, `front`, `tools`: the edges; `held`: renews locks for the sidecar.
 //! - `net`: the server under all three edges; `manifest`: component YAML.
 //! - `util`: shared utilities; `testing`: shared code of tests.
 //!

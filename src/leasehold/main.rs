@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use leasehold_util::{descriptors, signals::StopSignals};
 
 use leasehold::{
-    command::{Cli, Command, StartError, redis_front, serve, sidecar},
+    command::{Cli, Command, ServerCommand, StartError, redis_front, serve, sidecar, tool},
     runtime, telemetry,
 };
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         }
     };
     // The last lines are written when this is dropped, at the end of this function.
-    let _logs = match telemetry::init(cli.log_level, cli.log_as_json) {
+    let _logs = match telemetry::init(cli.log_level(), cli.log_as_json) {
         Ok(logs) => logs,
         Err(error) => {
             eprintln!("cannot start the log's thread: {error}");
@@ -41,7 +41,10 @@ fn main() -> ExitCode {
         warn!(%error, "the limit of open files could not be raised");
     }
     match runtime::on_half_of_the_cores() {
-        Ok(runtime) => runtime.block_on(run(cli.command)),
+        Ok(runtime) => match cli.command {
+            Command::Tool(tool) => tool::run(&runtime, tool),
+            Command::Server(server) => runtime.block_on(run(server)),
+        },
         Err(error) => {
             error!(%error, "no runtime");
             ExitCode::FAILURE
@@ -49,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-async fn run(command: Command) -> ExitCode {
+async fn run(command: ServerCommand) -> ExitCode {
     let mut stop = match StopSignals::listen() {
         Ok(stop) => stop,
         Err(error) => {
@@ -58,11 +61,11 @@ async fn run(command: Command) -> ExitCode {
         }
     };
     match command {
-        Command::Serve(options) => match serve::start(&options).await {
+        ServerCommand::Serve(options) => match serve::start(&options).await {
             Ok(serving) => until_drained(stop, |stopping| serving.run(stopping)).await,
             Err(error) => cannot_start(&error),
         },
-        Command::Sidecar(args) => {
+        ServerCommand::Sidecar(args) => {
             let started = tokio::select! {
                 started = sidecar::start(&args) => started,
                 // Before it listens, there is nothing to drain.
@@ -76,7 +79,7 @@ async fn run(command: Command) -> ExitCode {
                 Err(error) => cannot_start(&error),
             }
         }
-        Command::RedisFront(args) => match redis_front::start(&args).await {
+        ServerCommand::RedisFront(args) => match redis_front::start(&args).await {
             Ok(serving) => until_drained(stop, |stopping| serving.run(stopping)).await,
             Err(error) => cannot_start(&error),
         },

@@ -28,6 +28,38 @@ pub struct Kind {
     pub commits_groups: bool,
     /// What every store of this kind has. Some may have more: see [`Backend::features`].
     pub features: &'static [Feature],
+    /// How a URL names a store of this kind; `None` if only its own process can see its locks.
+    pub url: Option<UrlForm>,
+}
+
+/// How a URL names a store: `SCHEME://USER@HOSTS/PATH?PROPERTY=VALUE`.
+#[derive(Clone, Copy, Debug)]
+pub struct UrlForm {
+    /// Its schemes, each with the properties that it implies.
+    pub schemes: &'static [(&'static str, &'static [(&'static str, &'static str)])],
+    /// The property that takes the hosts.
+    pub hosts: &'static str,
+    /// The property that takes the path.
+    pub path: &'static str,
+    /// Whether the leading slash belongs to the value of [`path`](Self::path).
+    pub path_has_slash: bool,
+    /// The property that takes the user.
+    pub username: &'static str,
+    /// The property of that user's password, which comes from elsewhere.
+    pub password: &'static str,
+    /// All properties that are secret, and so have no place in a URL.
+    pub secrets: &'static [&'static str],
+    /// Properties in PEM: `@FILE` stands for the content of a file.
+    pub pem: &'static [&'static str],
+}
+
+impl UrlForm {
+    /// Whether a property is a part of credentials.
+    #[must_use]
+    pub fn is_credential(&self, key: &str) -> bool {
+        let is_secret = |secret: &&str| key.eq_ignore_ascii_case(secret);
+        key.to_lowercase().ends_with("username") || self.secrets.iter().any(is_secret)
+    }
 }
 
 /// Connects a backend whose properties have been read.

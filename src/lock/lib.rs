@@ -46,7 +46,7 @@ pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId, check_t
 #[cfg(any(test, feature = "test-util"))]
 pub use instant::suspend;
 pub use instant::{Instant, count_suspensions, sleep_until};
-pub use kind::{Connect, Context, Kind, Kinds, OpenError};
+pub use kind::{Connect, Context, Kind, Kinds, OpenError, UrlForm};
 pub use receipt::Receipt;
 pub use release::{Release, ReleaseOf, Target};
 pub use request::{AcquireRequest, Mode, RenewRequest, UnlockRequest};

@@ -30,7 +30,8 @@ use tokio::time::Instant;
 use swept::SweptTable;
 
 /// The memory backend. Each instance is a separate store.
-pub const KIND: Kind = Kind { name: "memory", commits_groups: false, features: FEATURES, read };
+pub const KIND: Kind =
+    Kind { name: "memory", commits_groups: false, features: FEATURES, url: None, read };
 
 const FEATURES: &[Feature] = &[
     Feature::Fencing,

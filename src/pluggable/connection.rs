@@ -48,17 +48,18 @@ pub fn socket_path(folder: &Path, name: &str) -> Result<PathBuf, Violation> {
     Ok(folder.join(format!("{name}.sock")))
 }
 
-/// The parameters of an instance's Init.
+/// An instance, and the parameters of its Init.
 pub(super) struct Instance {
     name: MetadataValue<Ascii>,
-    properties: BTreeMap<String, String>,
+    /// `None` if another process initialises it.
+    properties: Option<BTreeMap<String, String>>,
     init_timeout: Duration,
 }
 
 impl Instance {
     pub(super) fn new(
         name: &str,
-        properties: BTreeMap<String, String>,
+        properties: Option<BTreeMap<String, String>>,
         init_timeout: Duration,
     ) -> Result<Self, LockError> {
         let name = name.parse().map_err(|_| {
@@ -81,7 +82,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Connects, initialises, and asks for the features.
+    /// Connects, initialises if that is this process's part, and asks for the features.
     pub(super) async fn open(socket: PathBuf, instance: Instance) -> Result<Self, LockError> {
         let channel = channel(socket.clone());
         let init_timeout = instance.init_timeout;
@@ -92,7 +93,7 @@ impl Connection {
             connection.ask_features().await
         };
         let features = timeout(init_timeout, starting).await.unwrap_or_else(|_| {
-            Err(Status::unavailable(format!("no answer to Init within {init_timeout:?}")))
+            Err(Status::unavailable(format!("no answer within {init_timeout:?}")))
         });
         match features {
             Ok(features) => connection.features = features,
@@ -121,7 +122,7 @@ impl Connection {
         let calling = async {
             let inits = *self.inits.lock().await;
             match self.once(verb, message.clone(), until, &send).await {
-                Err(Failure::NotInitialized(why)) => {
+                Err(Failure::NotInitialized(why)) if self.instance.properties.is_some() => {
                     self.init_again(inits, &why).await?;
                     let again = self.once(verb, message.clone(), until, &send).await;
                     again.map_err(BackendError::from)
@@ -185,7 +186,8 @@ impl Connection {
     }
 
     async fn init(&self) -> Result<(), Status> {
-        let properties = self.instance.properties.clone().into_iter().collect();
+        let Some(properties) = self.instance.properties.clone() else { return Ok(()) };
+        let properties = properties.into_iter().collect();
         let metadata = Some(MetadataRequest { properties });
         let request = self.request(LockStoreInitRequest { metadata });
         self.client().init(request).await.map(|_| ())

@@ -34,6 +34,9 @@ use leasehold_lock::{LockError, Settings, Store, properties::Properties};
 
 pub use connection::socket_path;
 
+/// How long a component may take to answer a process that attaches to it.
+const ATTACH_WITHIN: Duration = Duration::from_secs(5);
+
 /// A component that another process serves.
 #[derive(Clone)]
 pub struct PluggableComponent {
@@ -55,11 +58,29 @@ impl PluggableComponent {
     /// not exist or does not answer is [`LockError::StoreUnavailable`], which names it.
     pub async fn open(self) -> Result<Store, LockError> {
         let settings = settings(&self.properties);
-        let instance = Instance::new(&self.instance, self.properties, self.init_timeout)?;
-        let connection = Connection::open(self.socket, instance).await?;
-        let backend = Pluggable::new(connection, settings.operation_timeout);
-        Ok(Store::new(Arc::new(backend), settings))
+        let instance = Instance::new(&self.instance, Some(self.properties), self.init_timeout)?;
+        connect(self.socket, instance, settings).await
     }
+
+    /// Opens an instance that another process has initialised, without Init, which would replace
+    /// its settings. The instance's own limits are not known here.
+    ///
+    /// An instance that is not initialised is [`LockError::StoreUnavailable`], as is one that is
+    /// lost later, until the other process initialises it again.
+    pub async fn attach(socket: PathBuf, instance: &str) -> Result<Store, LockError> {
+        let instance = Instance::new(instance, None, ATTACH_WITHIN)?;
+        connect(socket, instance, settings(&BTreeMap::new())).await
+    }
+}
+
+async fn connect(
+    socket: PathBuf,
+    instance: Instance,
+    settings: Settings,
+) -> Result<Store, LockError> {
+    let connection = Connection::open(socket, instance).await?;
+    let backend = Pluggable::new(connection, settings.operation_timeout);
+    Ok(Store::new(Arc::new(backend), settings))
 }
 
 impl std::fmt::Debug for PluggableComponent {

@@ -60,7 +60,7 @@ mod way;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use leasehold_lock::{Backend, Context, Kind, OpenError};
+use leasehold_lock::{Backend, Context, Kind, OpenError, UrlForm};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -83,6 +83,16 @@ pub const KIND: Kind = Kind {
     name: "redis",
     commits_groups: false,
     features: backend::FEATURES,
+    url: Some(UrlForm {
+        schemes: &[("redis", &[]), ("rediss", &[("enableTLS", "true")])],
+        hosts: "redisHost",
+        path: "redisDB",
+        path_has_slash: false,
+        username: "redisUsername",
+        password: "redisPassword",
+        secrets: &["redisPassword", "sentinelPassword", "clientKey"],
+        pem: &["clientCert"],
+    }),
     read: |properties| {
         let servers = config::read(properties);
         Box::new(move |context| {

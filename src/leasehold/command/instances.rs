@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use leasehold_component::{Instances, OpenInstance};
 use leasehold_front::FindStore;
 use leasehold_lock::{Clock, Kind, LockError};
-use leasehold_manifest::{self as manifest, Environment, NoSecrets};
+use leasehold_manifest::{self as manifest, Environment, NoSecrets, Resources};
 use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use super::StartError;
+use crate::backend::KINDS;
 
 /// How long to wait between attempts to initialise an instance.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
@@ -22,7 +23,7 @@ type Items = Vec<(String, String)>;
 /// An instance that the process initialises without Init.
 pub(super) struct OwnInstance {
     pub(super) name: String,
-    items: Items,
+    pub(super) items: Items,
     operation_timeout: Duration,
 }
 
@@ -32,6 +33,45 @@ pub(super) fn of_kind(kind: Kind) -> Arc<Instances> {
         Box::pin(async move { kind.open(metadata, Clock::system(), before.as_ref()).await })
     });
     Arc::new(Instances::new(open, kind.features))
+}
+
+/// Finds a lock component by its name, and reads it.
+pub(super) async fn of_component(
+    resources: &Resources,
+    name: &str,
+) -> Result<(Kind, OwnInstance), StartError> {
+    let loaded = resources.load_whole()?;
+    let component = named(&loaded.components, name)?;
+    let origin = &component.origin;
+    if component.waits_for_daprd(&resources.environment) {
+        return Err(StartError::Configuration(format!(
+            "{origin}: only daprd has secret stores, and only a sidecar an app's ID; give each \
+             property a value, or an envRef to a variable that is set"
+        )));
+    }
+    let kind = component.lock_type().unwrap_or_default();
+    let unknown = || format!("{origin}: {}", KINDS.unknown(&kind));
+    let kind = KINDS.named(&kind).ok_or_else(|| StartError::Configuration(unknown()))?;
+    Ok((kind, resolve(kind, component, &resources.environment).await?))
+}
+
+/// The lock component of this name.
+fn named<'a>(
+    components: &'a [manifest::Component],
+    name: &str,
+) -> Result<&'a manifest::Component, StartError> {
+    let stores = || components.iter().filter(|component| component.lock_type().is_some());
+    stores().find(|component| component.name == name).ok_or_else(|| {
+        let names: Vec<_> = stores().map(|component| component.name.as_str()).collect();
+        let there = if names.is_empty() {
+            "has no lock store".to_owned()
+        } else {
+            format!("has the lock stores {}", names.join(", "))
+        };
+        StartError::Configuration(format!(
+            "--store: there is no lock store {name:?}; --resources-path {there}"
+        ))
+    })
 }
 
 /// Reads the properties of an instance, and checks them.

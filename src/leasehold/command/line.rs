@@ -3,11 +3,14 @@
 use std::{env, ffi::OsString, path::PathBuf};
 
 use clap::{ArgAction, Parser, Subcommand, builder::BoolishValueParser};
+use clap_complete::Shell;
 use leasehold_component::SocketMode;
 use leasehold_front::FrontArgs;
 use leasehold_lock::Kind;
 use leasehold_sidecar::SidecarArgs;
+use leasehold_tools::{force::ForceArgs, get::GetArgs, list::ListArgs, watch::WatchArgs};
 
+use super::StoreArgs;
 use crate::{backend::KINDS, telemetry::LogLevel};
 
 /// Distributed locks that people can trust: a lock store for Dapr over etcd,
@@ -19,9 +22,9 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// The least severity to log
-    #[arg(long, global = true, value_enum, ignore_case = true, default_value = "info")]
-    pub log_level: LogLevel,
+    /// The least severity to log: by default info, or warn where a command ends by itself
+    #[arg(long, global = true, value_enum, ignore_case = true)]
+    pub log_level: Option<LogLevel>,
 
     /// Log JSON lines instead of text
     #[arg(long, global = true, action = ArgAction::Set, num_args = 0..=1, require_equals = true,
@@ -39,35 +42,106 @@ impl Cli {
     pub fn of_process() -> Result<Self, clap::Error> {
         Self::try_parse_from(with_double_dashes(env::args_os()))
     }
+
+    /// The least severity to log.
+    #[must_use]
+    pub fn log_level(&self) -> LogLevel {
+        self.log_level.unwrap_or(match self.command {
+            Command::Tool(_) => LogLevel::Warn,
+            Command::Server(_) => LogLevel::Info,
+        })
+    }
 }
 
-/// Converts long flags of `sidecar` with one dash to two, because daprd accepts both.
-fn with_double_dashes(
-    arguments: impl IntoIterator<Item = OsString>,
-) -> impl Iterator<Item = OsString> {
-    let mut in_sidecar = false;
-    arguments.into_iter().map(move |argument| {
+/// Converts long flags of `sidecar` with one dash to two, because daprd accepts both. The
+/// arguments of other commands stay as they are, also if one of them is `sidecar`.
+fn with_double_dashes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<_> = arguments.into_iter().collect();
+    let mut options = arguments.iter().skip(1);
+    let command = loop {
+        match options.next() {
+            Some(option) if option == "--log-level" => drop(options.next()),
+            Some(option) if option.as_encoded_bytes().starts_with(b"-") => {}
+            command => break command,
+        }
+    };
+    if command.is_none_or(|command| command != "sidecar") {
+        return arguments;
+    }
+    let flags = options.count();
+    let first = arguments.len() - flags;
+    for argument in &mut arguments[first..] {
         let bytes = argument.as_encoded_bytes();
-        let is_long = matches!(bytes, [b'-', letter, _, ..] if letter.is_ascii_lowercase());
-        if in_sidecar && is_long {
+        if matches!(bytes, [b'-', letter, _, ..] if letter.is_ascii_lowercase()) {
             let mut long = OsString::from("-");
             long.push(&argument);
-            return long;
+            *argument = long;
         }
-        in_sidecar |= argument == "sidecar";
-        argument
-    })
+    }
+    arguments
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
+#[allow(missing_docs, reason = "clap would print it")]
 pub enum Command {
+    #[command(flatten)]
+    Server(ServerCommand),
+    #[command(flatten)]
+    Tool(ToolCommand),
+}
+
+/// The commands that serve until they are stopped.
+#[derive(Debug, Subcommand)]
+pub enum ServerCommand {
     /// Serve lock stores to daprd, or to any client of the component protocol, on Unix sockets
     Serve(ServeOptions),
     /// Speak the Dapr API to an app: its lock calls are served here, all others passed on
     Sidecar(Box<SidecarArgs>),
     /// Serve a lock store to clients of Redis: stock daprd's lock.redis, and lock libraries
     RedisFront(FrontArgs),
+}
+
+/// The commands that end by themselves.
+#[derive(Debug, Subcommand)]
+pub enum ToolCommand {
+    /// List what is held
+    List(OnStore<ListArgs>),
+    /// Show who holds a resource, and who waits for it
+    Get(OnStore<GetArgs>),
+    /// Print a line for each lock that is granted or ends
+    Watch(OnStore<WatchArgs>),
+    /// End the locks of others, after showing them
+    ForceUnlock(OnStore<ForceArgs>),
+    /// Print the completions of a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages into a folder
+    Man {
+        /// The folder, which must exist
+        #[arg(value_name = "DIR")]
+        folder: PathBuf,
+    },
+    /// Print the version
+    Version,
+}
+
+/// The options of a command that works on a store.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Exit status: 0; 1 if the resource is free, or if nothing was ended; 64 for a wrong command line,
+an unknown store, or what the store does not support; 69 if the store cannot be reached; 77 for
+refused credentials; 70 for a defect of leasehold.")]
+pub struct OnStore<A: clap::Args> {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would print it")]
+    pub args: A,
+
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would print it")]
+    pub store: StoreArgs,
 }
 
 /// The options of `serve`.
@@ -160,10 +234,26 @@ mod tests {
     fn the_sidecar_takes_flags_with_one_dash_as_daprd_does() {
         let given =
             ["leasehold", "sidecar", "-app-id", "a", "-app-max-concurrency", "-1", "-h"];
-        let taken = with_double_dashes(given.map(OsString::from)).collect::<Vec<_>>();
+        let taken = with_double_dashes(given.map(OsString::from));
         let read =
             ["leasehold", "sidecar", "--app-id", "a", "--app-max-concurrency", "-1", "-h"];
         assert_eq!(taken, read.map(OsString::from));
+    }
+
+    /// A command that was run under a lock once got `--rf`.
+    #[test]
+    fn the_word_sidecar_changes_no_other_command() {
+        for line in [
+            &["leasehold", "get", "sidecar", "-rf"][..],
+            &["leasehold", "--log-level", "sidecar", "get", "-rf"],
+            &["leasehold", "--log-as-json", "list", "sidecar", "-long"],
+        ] {
+            let given: Vec<_> = line.iter().map(OsString::from).collect();
+            assert_eq!(with_double_dashes(given.clone()), given);
+        }
+        let given = ["leasehold", "--log-level", "debug", "sidecar", "-app-id", "a"];
+        let taken = with_double_dashes(given.map(OsString::from));
+        assert_eq!(taken[4], "--app-id");
     }
 
     #[test]
@@ -171,7 +261,7 @@ mod tests {
         for (text, level) in [("fatal", LogLevel::Error), ("DEBUG", LogLevel::Debug)] {
             let cli =
                 Cli::try_parse_from(["leasehold", "sidecar", "--log-level", text]).unwrap();
-            assert_eq!(cli.log_level, level);
+            assert_eq!(cli.log_level(), level);
         }
     }
 }

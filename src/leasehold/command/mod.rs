@@ -6,6 +6,9 @@ mod line;
 pub mod redis_front;
 pub mod serve;
 pub mod sidecar;
+mod store;
+pub mod tool;
 
 pub use error::StartError;
-pub use line::{Cli, Command, ServeOptions, StoreOption};
+pub use line::{Cli, Command, ServeOptions, ServerCommand, StoreOption};
+pub use store::{Opened, StoreArgs};

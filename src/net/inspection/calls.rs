@@ -17,6 +17,7 @@ use super::{
 use crate::completed::completed;
 
 /// Answers inspection calls about one store.
+#[derive(Clone)]
 pub struct Inspector<N> {
     /// The store.
     pub store: Store,

@@ -7,11 +7,13 @@ mod calls;
 mod forced_by;
 mod messages;
 mod names;
+mod own_names;
 mod pages;
 mod requests;
 
 pub use calls::Inspector;
 pub use forced_by::{ForcedBy, force_unlock};
 pub use names::{Named, Names};
+pub use own_names::OwnNames;
 pub use pages::{given_limit, unknown_page};
 pub use requests::{grant_id, name_prefix, reason};

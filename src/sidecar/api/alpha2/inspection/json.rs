@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use super::super::json::go_duration;
 
 /// Who holds a resource.
-pub(super) fn of_state(state: &pb::LockState) -> Value {
+#[must_use]
+pub fn of_state(state: &pb::LockState) -> Value {
     json!({
         "resourceID": state.resource_id,
         "namespace": state.namespace,
@@ -18,14 +19,16 @@ pub(super) fn of_state(state: &pb::LockState) -> Value {
 }
 
 /// One resource with the length of its queue.
-pub(super) fn of_lock(lock: &pb::GetLockResponse) -> Value {
+#[must_use]
+pub fn of_lock(lock: &pb::GetLockResponse) -> Value {
     let mut value = lock.lock.as_ref().map(of_state).unwrap_or_default();
     value["waiters"] = lock.waiters.into();
     value
 }
 
 /// A waiter.
-pub(super) fn of_waiter(waiter: &pb::WaiterInfo) -> Value {
+#[must_use]
+pub fn of_waiter(waiter: &pb::WaiterInfo) -> Value {
     let mut value = json!({
         "position": waiter.position,
         "holder": waiter.holder,
@@ -38,7 +41,8 @@ pub(super) fn of_waiter(waiter: &pb::WaiterInfo) -> Value {
 }
 
 /// A line of a watch.
-pub(super) fn of_event(event: &pb::LockEvent) -> Value {
+#[must_use]
+pub fn of_event(event: &pb::LockEvent) -> Value {
     match &event.state {
         Some(state) => {
             let ended: Vec<_> = event.ended.iter().map(of_ended).collect();
@@ -69,16 +73,24 @@ fn of_grant(grant: &pb::GrantInfo) -> Value {
 }
 
 fn of_ended(ended: &pb::EndedGrant) -> Value {
-    let cause = match ended.cause() {
+    let cause = cause(ended.cause());
+    json!({ "grant": ended.grant.as_ref().map(of_grant), "cause": cause })
+}
+
+/// The cause of an end.
+#[must_use]
+pub fn cause(cause: pb::EndCause) -> &'static str {
+    match cause {
         pb::EndCause::Unknown => "unknown",
         pb::EndCause::Released => "released",
         pb::EndCause::Expired => "expired",
         pb::EndCause::Forced => "forced",
-    };
-    json!({ "grant": ended.grant.as_ref().map(of_grant), "cause": cause })
+    }
 }
 
-fn mode(mode: pb::LockMode) -> &'static str {
+/// A mode.
+#[must_use]
+pub fn mode(mode: pb::LockMode) -> &'static str {
     match mode {
         pb::LockMode::Exclusive => "exclusive",
         pb::LockMode::Shared => "shared",

@@ -6,7 +6,7 @@
 mod calls;
 mod grpc;
 pub(super) mod http;
-mod json;
+pub mod json;
 mod page_tokens;
 mod params;
 

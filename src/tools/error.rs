@@ -1,0 +1,140 @@
+//! Why a command failed, and its exit status.
+
+use std::io;
+
+use leasehold_lock::LockError;
+use leasehold_net::status::ErrorDescription;
+use tonic::Status;
+use tonic_types::StatusExt as _;
+
+/// The exit status of a command that found nothing: a free resource, nothing to end.
+pub const EXIT_NOTHING: u8 = 1;
+/// A wrong command line, an unknown store, or a call that the store does not support
+/// (`EX_USAGE`).
+pub const EXIT_USAGE: u8 = 64;
+/// The store was not reached, or the outcome is unknown (`EX_UNAVAILABLE`).
+pub const EXIT_UNAVAILABLE: u8 = 69;
+/// A defect (`EX_SOFTWARE`).
+pub const EXIT_DEFECT: u8 = 70;
+/// Credentials or permissions were refused (`EX_NOPERM`).
+pub const EXIT_REFUSED: u8 = 77;
+
+/// Nobody reads the output any more: that of a process that SIGPIPE has ended.
+pub const EXIT_CLOSED_PIPE: u8 = 128 + 13;
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct ToolError {
+    /// The exit status.
+    pub exit: u8,
+    /// What happened, for people.
+    pub message: String,
+    is_not_held: bool,
+}
+
+impl ToolError {
+    fn new(exit: u8, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), is_not_held: false }
+    }
+
+    /// A wrong command line.
+    pub fn usage(message: impl Into<String>) -> Self {
+        Self::new(EXIT_USAGE, message)
+    }
+
+    /// A store that was not reached.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(EXIT_UNAVAILABLE, message)
+    }
+
+    /// Whether a grant that was to be ended is not there.
+    pub(crate) fn is_not_held(&self) -> bool {
+        self.is_not_held
+    }
+
+    /// Refused credentials.
+    pub fn refused(message: impl Into<String>) -> Self {
+        Self::new(EXIT_REFUSED, message)
+    }
+}
+
+/// The output could not be written, or the answer not be read.
+impl From<io::Error> for ToolError {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::new(EXIT_CLOSED_PIPE, "");
+        }
+        Self::new(EXIT_DEFECT, error.to_string())
+    }
+}
+
+/// The answer of a store of this process.
+impl From<LockError> for ToolError {
+    fn from(error: LockError) -> Self {
+        Status::from(ErrorDescription::from(error)).into()
+    }
+}
+
+/// The answer of a store or a sidecar.
+impl From<Status> for ToolError {
+    fn from(status: Status) -> Self {
+        let reason = status.get_details_error_info().map(|info| info.reason);
+        let exit = match reason.as_deref() {
+            Some(
+                "INVALID_REQUEST"
+                | "INVALID_METADATA"
+                | "UNSUPPORTED"
+                | "STORE_NOT_FOUND"
+                | "STORES_NOT_CONFIGURED",
+            ) => EXIT_USAGE,
+            Some("INTERNAL") => EXIT_DEFECT,
+            Some(
+                "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "OUTCOME_UNKNOWN" | "OVERLOADED"
+                | "NOT_INITIALIZED",
+            ) => EXIT_UNAVAILABLE,
+            _ => of_code(status.code()),
+        };
+        let is_not_held = reason.as_deref() == Some("LOCK_NOT_FOUND");
+        Self { is_not_held, ..Self::new(exit, status.message()) }
+    }
+}
+
+/// The exit status of an error without a reason of ours.
+fn of_code(code: tonic::Code) -> u8 {
+    use tonic::Code;
+    match code {
+        Code::Unauthenticated | Code::PermissionDenied => EXIT_REFUSED,
+        Code::Unimplemented | Code::InvalidArgument | Code::NotFound => EXIT_USAGE,
+        Code::Internal => EXIT_DEFECT,
+        _ => EXIT_UNAVAILABLE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_status_follows_the_reason() {
+        let exit = |code, reason| {
+            let error = ErrorDescription::new(code, reason, "why".into());
+            ToolError::from(Status::from(error)).exit
+        };
+        assert_eq!(exit(tonic::Code::Unavailable, "STORE_UNAVAILABLE"), EXIT_UNAVAILABLE);
+        assert_eq!(exit(tonic::Code::Unknown, "OUTCOME_UNKNOWN"), EXIT_UNAVAILABLE);
+        assert_eq!(exit(tonic::Code::Unimplemented, "UNSUPPORTED"), EXIT_USAGE);
+        assert_eq!(exit(tonic::Code::Internal, "INTERNAL"), EXIT_DEFECT);
+    }
+
+    #[test]
+    fn the_exit_status_follows_the_code_of_an_error_without_a_reason() {
+        for (code, exit) in [
+            (tonic::Code::Unauthenticated, EXIT_REFUSED),
+            (tonic::Code::Unimplemented, EXIT_USAGE),
+            (tonic::Code::Unavailable, EXIT_UNAVAILABLE),
+        ] {
+            assert_eq!(ToolError::from(Status::new(code, "why")).exit, exit);
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `leasehold list`: what is held.
+
+use std::time::Duration;
+
+use leasehold_lock::properties::parse_go_duration;
+use leasehold_proto::locks as pb;
+use leasehold_sidecar::inspection_json;
+use serde_json::Value;
+
+use crate::{
+    Locks, ToolError,
+    locks::Pages,
+    names::{ScopeArgs, shown},
+    output::{Output, note},
+    table::Table,
+    text::{age, escaped, short},
+};
+
+/// How many locks are looked at one by one.
+const DETAILS_MAX: usize = 100;
+
+/// The form of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ListForm {
+    /// Columns for people
+    #[default]
+    Table,
+    /// The same with namespaces and grant IDs
+    Wide,
+    /// One array of the API's objects
+    Json,
+    /// An object a line
+    Ndjson,
+    /// Names, a line each
+    Name,
+}
+
+/// The options of `list`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    #[allow(missing_docs, reason = "clap would print it")]
+    pub scope: ScopeArgs,
+
+    /// Only grants of holders that begin so
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    pub holder: String,
+
+    /// Only locks that are held for at least this long, as 30s or 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub older_than: Option<Duration>,
+
+    /// Also what is left of the TTL, and how many wait: a call for each lock, for 100 at most
+    #[arg(long)]
+    pub details: bool,
+
+    /// The form
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: ListForm,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    parse_go_duration(text)
+        .ok_or_else(|| "is no duration; write for example 30s, 1m30s or 500ms".to_owned())
+}
+
+/// Prints what is held.
+pub async fn run(
+    locks: &dyn Locks,
+    args: &ListArgs,
+    output: &mut Output,
+) -> Result<(), ToolError> {
+    let mut pages = Pages::new(locks, args.scope.to_scope(), args.holder.clone());
+    let mut list = List::new(args);
+    while let Some(state) = pages.next().await? {
+        if args.older_than.is_some_and(|least| !is_older(&state, least)) {
+            continue;
+        }
+        let lock = list.looked_at(locks, state).await?;
+        list.add(&lock, output)?;
+    }
+    list.end(output)
+}
+
+/// Whether one of its grants is held for at least this long.
+fn is_older(state: &pb::LockState, least: Duration) -> bool {
+    state.grants.iter().any(|grant| age(grant.since.as_ref()).is_some_and(|age| age >= least))
+}
+
+/// A list that is being printed.
+struct List<'a> {
+    args: &'a ListArgs,
+    table: Table,
+    looked_at: usize,
+    printed: usize,
+}
+
+impl<'a> List<'a> {
+    fn new(args: &'a ListArgs) -> Self {
+        let mut headings = vec!["RESOURCE", "MODE", "HOLDER", "AGE"];
+        if args.output == ListForm::Wide {
+            headings.insert(0, "NAMESPACE");
+            headings.push("GRANT-ID");
+        }
+        if args.details {
+            headings.extend(["LEFT", "WAITING"]);
+        }
+        Self { args, table: Table::new(&headings), looked_at: 0, printed: 0 }
+    }
+
+    /// Asks for the details of a lock, if they are wanted.
+    async fn looked_at(
+        &mut self,
+        locks: &dyn Locks,
+        state: pb::LockState,
+    ) -> Result<pb::GetLockResponse, ToolError> {
+        if self.args.details && self.looked_at < DETAILS_MAX {
+            self.looked_at += 1;
+            let asked = pb::GetLockRequest {
+                resource_id: state.resource_id.clone(),
+                namespace: state.namespace.clone(),
+                ..Default::default()
+            };
+            let found = locks.get(asked).await?;
+            // It may have ended since it was listed.
+            if found.lock.as_ref().is_some_and(|lock| !lock.grants.is_empty()) {
+                return Ok(found);
+            }
+        } else if self.args.details && self.looked_at == DETAILS_MAX {
+            self.looked_at += 1;
+            note(&format!("details are shown for the first {DETAILS_MAX} locks only"));
+        }
+        Ok(pb::GetLockResponse { lock: Some(state), waiters: -1, ..Default::default() })
+    }
+
+    fn add(
+        &mut self,
+        found: &pb::GetLockResponse,
+        output: &mut Output,
+    ) -> Result<(), ToolError> {
+        let Some(lock) = &found.lock else { return Ok(()) };
+        match self.args.output {
+            ListForm::Table | ListForm::Wide => self.table.row(self.cells(lock, found.waiters)),
+            ListForm::Name => {
+                let name = shown(&lock.namespace, &lock.resource_id);
+                let name = if output.is_terminal() { escaped(&name) } else { name };
+                output.line(&name)?;
+            }
+            ListForm::Ndjson => output.line(&json(lock, found.waiters).to_string())?,
+            ListForm::Json => {
+                let begin = if self.printed == 0 { "[" } else { "," };
+                output.line(&format!("{begin}{}", json(lock, found.waiters)))?;
+            }
+        }
+        self.printed += 1;
+        Ok(())
+    }
+
+    fn end(&self, output: &mut Output) -> Result<(), ToolError> {
+        match self.args.output {
+            ListForm::Table | ListForm::Wide => self.table.print(output)?,
+            ListForm::Json if self.printed == 0 => output.line("[]")?,
+            ListForm::Json => output.line("]")?,
+            ListForm::Name | ListForm::Ndjson => {}
+        }
+        Ok(output.flush()?)
+    }
+
+    fn cells(&self, lock: &pb::LockState, waiters: i32) -> Vec<String> {
+        let first = lock.grants.first();
+        let (is_wide, text) = (self.args.output == ListForm::Wide, |text: &str| escaped(text));
+        let mut holder = text(first.map_or("", |grant| &grant.holder));
+        if lock.grants_total > 1 {
+            holder = format!("{holder} +{}", lock.grants_total - 1).trim_start().to_owned();
+        }
+        let name = if is_wide {
+            text(&lock.resource_id)
+        } else {
+            text(&shown(&lock.namespace, &lock.resource_id))
+        };
+        let age = first.and_then(|grant| age(grant.since.as_ref()));
+        let mode = first.map_or("", |grant| inspection_json::mode(grant.mode()));
+        let mut cells = vec![name, mode.to_owned(), holder, age.map(short).unwrap_or_default()];
+        if is_wide {
+            cells.insert(0, text(&lock.namespace.join("/")));
+            cells.push(first.map(|grant| grant.grant_id.clone()).unwrap_or_default());
+        }
+        if self.args.details {
+            let left = first.and_then(|grant| grant.remaining);
+            let left = left.and_then(|left| Duration::try_from(left).ok());
+            cells.push(left.map(short).unwrap_or_default());
+            cells.push(if waiters < 0 { String::new() } else { waiters.to_string() });
+        }
+        cells
+    }
+}
+
+/// The API's object; with the number of waiters if that is known.
+fn json(lock: &pb::LockState, waiters: i32) -> Value {
+    let mut value = inspection_json::of_state(lock);
+    if waiters >= 0 {
+        value["waiters"] = waiters.into();
+    }
+    value
+}

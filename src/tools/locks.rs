@@ -1,0 +1,184 @@
+//! The calls, the same on a store of this process and on a sidecar.
+
+use std::{collections::VecDeque, pin::Pin};
+
+use futures_util::{Stream, StreamExt as _};
+use leasehold_net::inspection::{ForcedBy, Inspector, Names};
+use leasehold_proto::locks::{self as pb, inspection_client::InspectionClient};
+use tonic::{
+    Request, async_trait,
+    metadata::{Ascii, MetadataValue},
+    transport::Channel,
+};
+
+use crate::ToolError;
+
+/// The resources of a page.
+const PAGE_SIZE: i32 = 1000;
+
+/// The events of a watch.
+pub type Events = Pin<Box<dyn Stream<Item = Result<pb::LockEvent, ToolError>> + Send>>;
+
+/// Inspects a store.
+#[async_trait]
+pub trait Locks: Send + Sync {
+    /// Who holds a resource.
+    async fn get(&self, asked: pb::GetLockRequest) -> Result<pb::GetLockResponse, ToolError>;
+    /// A page of what is held.
+    async fn list(
+        &self,
+        asked: pb::ListLocksRequest,
+    ) -> Result<pb::ListLocksResponse, ToolError>;
+    /// A page of who waits.
+    async fn waiters(
+        &self,
+        asked: pb::ListWaitersRequest,
+    ) -> Result<pb::ListWaitersResponse, ToolError>;
+    /// Each change.
+    async fn watch(&self, asked: pb::WatchLocksRequest) -> Result<Events, ToolError>;
+    /// Ends grants.
+    async fn end(&self, asked: pb::EndLocksRequest) -> Result<pb::EndLocksResponse, ToolError>;
+}
+
+/// A store that this process has opened.
+#[async_trait]
+impl<N: Names> Locks for Inspector<N> {
+    async fn get(&self, asked: pb::GetLockRequest) -> Result<pb::GetLockResponse, ToolError> {
+        Ok(Inspector::get(self, asked).await?)
+    }
+
+    async fn list(
+        &self,
+        asked: pb::ListLocksRequest,
+    ) -> Result<pb::ListLocksResponse, ToolError> {
+        Ok(Inspector::list(self, asked).await?)
+    }
+
+    async fn waiters(
+        &self,
+        asked: pb::ListWaitersRequest,
+    ) -> Result<pb::ListWaitersResponse, ToolError> {
+        Ok(Inspector::waiters(self, asked).await?)
+    }
+
+    async fn watch(&self, asked: pb::WatchLocksRequest) -> Result<Events, ToolError> {
+        let events = Inspector::watch(self.clone(), asked)?;
+        Ok(Box::pin(events.map(|event| event.map_err(ToolError::from))))
+    }
+
+    async fn end(&self, asked: pb::EndLocksRequest) -> Result<pb::EndLocksResponse, ToolError> {
+        let by = ForcedBy {
+            store_name: self.store_name.clone(),
+            reason: asked.reason.clone(),
+            ..ForcedBy::default()
+        };
+        Ok(Inspector::end(self.clone(), asked, by, |_, _| {}).await?)
+    }
+}
+
+/// A store of a sidecar.
+pub struct OfSidecar {
+    client: InspectionClient<Channel>,
+    store_name: String,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+impl OfSidecar {
+    /// The store of this name behind a sidecar's gRPC port, with the API token that it asks for.
+    #[must_use]
+    pub fn new(
+        channel: Channel,
+        store_name: String,
+        token: Option<MetadataValue<Ascii>>,
+    ) -> Self {
+        Self { client: InspectionClient::new(channel), store_name, token }
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("dapr-api-token", token.clone());
+        }
+        request
+    }
+}
+
+#[async_trait]
+impl Locks for OfSidecar {
+    async fn get(
+        &self,
+        mut asked: pb::GetLockRequest,
+    ) -> Result<pb::GetLockResponse, ToolError> {
+        asked.store_name.clone_from(&self.store_name);
+        Ok(self.client.clone().get_lock(self.request(asked)).await?.into_inner())
+    }
+
+    async fn list(
+        &self,
+        mut asked: pb::ListLocksRequest,
+    ) -> Result<pb::ListLocksResponse, ToolError> {
+        asked.store_name.clone_from(&self.store_name);
+        Ok(self.client.clone().list_locks(self.request(asked)).await?.into_inner())
+    }
+
+    async fn waiters(
+        &self,
+        mut asked: pb::ListWaitersRequest,
+    ) -> Result<pb::ListWaitersResponse, ToolError> {
+        asked.store_name.clone_from(&self.store_name);
+        Ok(self.client.clone().list_waiters(self.request(asked)).await?.into_inner())
+    }
+
+    async fn watch(&self, mut asked: pb::WatchLocksRequest) -> Result<Events, ToolError> {
+        asked.store_name.clone_from(&self.store_name);
+        let events = self.client.clone().watch_locks(self.request(asked)).await?.into_inner();
+        Ok(Box::pin(events.map(|event| event.map_err(ToolError::from))))
+    }
+
+    async fn end(
+        &self,
+        mut asked: pb::EndLocksRequest,
+    ) -> Result<pb::EndLocksResponse, ToolError> {
+        asked.store_name.clone_from(&self.store_name);
+        Ok(self.client.clone().end_locks(self.request(asked)).await?.into_inner())
+    }
+}
+
+/// Reads a list page by page.
+pub(crate) struct Pages<'a> {
+    locks: &'a dyn Locks,
+    asked: pb::ListLocksRequest,
+    read: VecDeque<pb::LockState>,
+    is_over: bool,
+}
+
+impl<'a> Pages<'a> {
+    pub(crate) fn new(
+        locks: &'a dyn Locks,
+        scope: pb::LockScope,
+        holder_prefix: String,
+    ) -> Self {
+        let asked = pb::ListLocksRequest {
+            scope: Some(scope),
+            holder_prefix,
+            page_size: PAGE_SIZE,
+            ..Default::default()
+        };
+        Self { locks, asked, read: VecDeque::new(), is_over: false }
+    }
+
+    pub(crate) async fn next(&mut self) -> Result<Option<pb::LockState>, ToolError> {
+        loop {
+            if let Some(state) = self.read.pop_front() {
+                return Ok(Some(state));
+            }
+            if self.is_over {
+                return Ok(None);
+            }
+            let page = self.locks.list(self.asked.clone()).await?;
+            self.is_over = page.next_page_token.is_empty();
+            self.asked.page_token = page.next_page_token;
+            self.read = page.locks.into();
+        }
+    }
+}
