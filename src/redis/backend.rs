@@ -97,9 +97,9 @@ impl Backend for RedisBackend {
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         entry::check_lock_id(&attempt.lock_id)?;
-        let terms = entry::terms(attempt);
+        let rest = entry::rest(attempt);
         let arguments = |request: &mut Cmd, _| {
-            self.core.acquire_arguments(request, attempt, &terms);
+            self.core.acquire_arguments(request, attempt, &rest);
         };
         let answer = self.core.acquire(Verb::Try, attempt, arguments, until).await?;
         match Reply::read(answer.value)? {

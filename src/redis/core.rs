@@ -15,6 +15,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::debug;
 
+#[cfg(doc)]
+use super::entry;
 use super::{
     library::Verb,
     reply::Reply,
@@ -54,13 +56,9 @@ impl Core {
         }
     }
 
-    /// Adds the first arguments of every verb that acquires.
-    pub(super) fn acquire_arguments(&self, request: &mut Cmd, attempt: &Attempt, terms: &str) {
-        request
-            .arg(attempt.lock_id.as_str())
-            .arg(attempt.ttl.as_ms())
-            .arg(attempt.id.to_string())
-            .arg(terms);
+    /// Adds the first arguments of every verb that acquires. `rest` is [`entry::rest`].
+    pub(super) fn acquire_arguments(&self, request: &mut Cmd, attempt: &Attempt, rest: &str) {
+        request.arg(attempt.lock_id.as_str()).arg(attempt.ttl.as_ms()).arg(rest);
         request.arg(self.caller());
     }
 

@@ -24,6 +24,12 @@ pub(crate) fn terms(attempt: &Attempt) -> String {
     )
 }
 
+/// What the record of a new grant of this attempt has behind its token.
+pub(super) fn rest(attempt: &Attempt) -> String {
+    let id = attempt.id;
+    format!("{id}:{id}:{}", terms(attempt))
+}
+
 /// The record of a grant that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {

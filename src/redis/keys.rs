@@ -51,6 +51,8 @@ impl Slot {
 pub(crate) enum Keys<'a> {
     /// Those of a resource that exclusive grants need.
     Exclusive(&'a ResourceId),
+    /// The same without the question.
+    Undoubted(&'a ResourceId),
     /// All keys of these resources, which are in one slot in a Cluster.
     All(&'a [ResourceId]),
     /// The resource and its record.
@@ -75,9 +77,10 @@ impl Keys<'_> {
     /// Their slot; `None` for a search.
     pub(super) fn slot(self) -> Option<Slot> {
         match self {
-            Self::Exclusive(resource) | Self::Grant(resource) | Self::Part(resource, _) => {
-                Some(Slot::of(resource))
-            }
+            Self::Exclusive(resource)
+            | Self::Undoubted(resource)
+            | Self::Grant(resource)
+            | Self::Part(resource, _) => Some(Slot::of(resource)),
             Self::All(resources) => resources.first().map(Slot::of),
             Self::None | Self::Nothing => None,
         }
@@ -86,11 +89,14 @@ impl Keys<'_> {
     /// Adds their number and their names to a call.
     pub(super) fn add_to(self, call: &mut Cmd) {
         match self {
-            Self::Exclusive(resource) => add(call.arg(5), resource, false),
+            Self::Exclusive(resource) => add(call.arg(5), resource, &["a"]),
+            // The fifth key costs the server more than the others, because Lua's table of keys
+            // grows then.
+            Self::Undoubted(resource) => add(call.arg(4), resource, &[]),
             Self::All(resources) => {
                 call.arg(9 * resources.len());
                 for resource in resources {
-                    add(call, resource, true);
+                    add(call, resource, &["a", "r", "e", "t", "p"]);
                 }
             }
             Self::Grant(resource) => {
@@ -119,7 +125,7 @@ fn companion(kind: &str, resource: &ResourceId) -> String {
     format!("\x01{kind}{{{}}}{resource}", tag(resource))
 }
 
-fn add(call: &mut Cmd, resource: &ResourceId, with_readers: bool) {
+fn add(call: &mut Cmd, resource: &ResourceId, further: &[&str]) {
     let mut name = companion("q", resource);
     let mut of_kind = |call: &mut Cmd, kind: &str| {
         name.replace_range(1..2, kind);
@@ -130,11 +136,8 @@ fn add(call: &mut Cmd, resource: &ResourceId, with_readers: bool) {
     of_kind(call, "h");
     // One counter a slot.
     call.arg(format!("\x01c{{{}}}", tag(resource.as_str())));
-    of_kind(call, "a");
-    if with_readers {
-        for kind in ["r", "e", "t", "p"] {
-            of_kind(call, kind);
-        }
+    for kind in further {
+        of_kind(call, kind);
     }
 }
 

@@ -91,14 +91,14 @@ impl Core {
         let known = || release.known.map(|id| id.to_string().into()).unwrap_or_default();
         let aim = fixed.unwrap_or_else(known);
         release.target.fix(aim.clone());
-        let ending = Ending { lock_id, aim: &aim, attempt: "" };
+        let ending = Ending { lock_id, aim: &aim };
         let (again, reply) = self.send(resource, ending, until).await?;
         match reply {
             // Nothing was ended yet: without an aim, only a grant ends whose lock ID leasehold
             // chose, and the grant that is named has one that a caller chose.
             Reply::Other { target } if is_first && (aim.is_empty() || !again) => {
                 release.target.fix(target.clone());
-                let ending = Ending { lock_id, aim: &target, attempt: "" };
+                let ending = Ending { lock_id, aim: &target };
                 self.end_one(resource, ending, until).await
             }
             reply => released(&reply, again),
@@ -114,7 +114,7 @@ impl Core {
         until: Instant,
     ) -> Result<(), BackendError> {
         let aim = format!("t{}", token.get());
-        let ending = Ending { lock_id: lock_id.as_str(), aim: &aim, attempt: "" };
+        let ending = Ending { lock_id: lock_id.as_str(), aim: &aim };
         self.end_one(resource, ending, until).await
     }
 
@@ -132,7 +132,7 @@ impl Core {
                 None => self.read_target(&release.resource, until).await?,
             };
             release.target.fix(aim.clone());
-            let ending = Ending { lock_id: "", aim: &aim, attempt: "" };
+            let ending = Ending { lock_id: "", aim: &aim };
             let (again, reply) = self.send(&release.resource, ending, until).await?;
             // What was read ended by itself, and there is something else.
             let is_replaced = is_first && !again && reply == Reply::Not { held: true };
@@ -162,7 +162,7 @@ impl Core {
         id: GrantId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let ending = Ending { lock_id: "", aim: &id.to_string(), attempt: "" };
+        let ending = Ending { lock_id: "", aim: &id.to_string() };
         self.end_one(resource, ending, until).await
     }
 
@@ -174,8 +174,8 @@ impl Core {
         attempt: AttemptId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let attempt = &attempt.to_string();
-        let ending = Ending { lock_id: lock_id.as_str(), aim: "", attempt };
+        let aim = format!("l{attempt}");
+        let ending = Ending { lock_id: lock_id.as_str(), aim: &aim };
         self.end_one(resource, ending, until).await
     }
 
@@ -203,10 +203,9 @@ impl Core {
         // The answer may have the grant of a waiter, so it is read though the caller goes away.
         let core = Arc::clone(self);
         let resource = resource.clone();
-        let [lock_id, aim, attempt] =
-            [ending.lock_id, ending.aim, ending.attempt].map(str::to_owned);
+        let [lock_id, aim] = [ending.lock_id, ending.aim].map(str::to_owned);
         let sent = tokio::spawn(async move {
-            let ending = Ending { lock_id: &lock_id, aim: &aim, attempt: &attempt };
+            let ending = Ending { lock_id: &lock_id, aim: &aim };
             core.send_all(&resource, ending, true, until).await
         });
         sent.await.unwrap_or_else(|_| {
@@ -222,7 +221,7 @@ impl Core {
         until: Instant,
     ) -> Result<(bool, Reply), BackendError> {
         let arguments = |request: &mut Cmd, _| {
-            request.arg(ending.lock_id).arg(ending.aim).arg(ending.attempt).arg(self.caller());
+            request.arg(ending.lock_id).arg(ending.aim).arg(self.caller());
             if is_straight {
                 request.arg(1);
             }
@@ -271,8 +270,6 @@ struct Ending<'a> {
     lock_id: &'a str,
     /// Empty if it is not known.
     aim: &'a str,
-    /// Empty, or the last attempt that got the grant.
-    attempt: &'a str,
 }
 
 /// The result of a release. `again` says whether an earlier sending may have been executed.

@@ -89,6 +89,7 @@ impl Reply {
                     handed: 0,
                 });
             }
+            Value::Int(handed) => return Some(Self::Done { handed }),
             Value::Array(parts) => parts,
             _ => return None,
         };
@@ -134,13 +135,13 @@ impl Reply {
             },
             "full" => Self::Full,
             "gone" => Self::Gone,
-            "ok" => match (parts.next(), parts.next()) {
-                (Some(attempt), Some(Value::BulkString(token))) => Self::Passed {
-                    attempt: from_redis_value(attempt).ok()?,
+            "ok" => {
+                let Some(Value::BulkString(token)) = parts.next() else { return None };
+                Self::Passed {
+                    attempt: from_redis_value(second?).ok()?,
                     token: read_token(&token)?,
-                },
-                _ => Self::Done { handed: number(second)? },
-            },
+                }
+            }
             "renewed" => {
                 let id: Option<String> = second.map(from_redis_value).transpose().ok()?;
                 Self::Renewed { id: id.map(|id| id.parse()).transpose().ok()? }

@@ -40,7 +40,7 @@ pub(super) enum Servers {
 /// Calls verbs where their resources are.
 pub(super) struct Router {
     pub(super) servers: Servers,
-    /// Resources that had shared grants.
+    /// Resources that had shared grants, or a doubt.
     shared: Mutex<HashSet<ResourceId>>,
     /// When a resource that inspection cannot read was last logged.
     pub(super) unreadable_logged: Mutex<Option<Instant>>,
@@ -88,6 +88,9 @@ impl Router {
         let keys = match verb {
             _ if is_expected => all,
             Verb::Renew => Keys::Grant(resource),
+            // It finds a queue at a free resource only if something went wrong.
+            Verb::Try => Keys::Undoubted(resource),
+            Verb::Release if self.unheard() != Unheard::InDoubt => Keys::Undoubted(resource),
             _ => Keys::Exclusive(resource),
         };
         let answer = self.call(verb, keys, &arguments, false, until).await?;

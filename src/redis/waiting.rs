@@ -136,11 +136,11 @@ impl Core {
         waiter: &WaiterHandle,
         entered: bool,
     ) -> Result<Entered, BackendError> {
-        let terms = entry::terms(attempt);
+        let rest = entry::rest(attempt);
         let is_plain = attempt.mode == Mode::Exclusive && attempt.request_id.is_none();
         let first = if is_plain { "0" } else { "2" };
         let arguments = |request: &mut Cmd, again: bool| {
-            self.acquire_arguments(request, attempt, &terms);
+            self.acquire_arguments(request, attempt, &rest);
             request
                 .arg(if again || entered { "1" } else { first })
                 .arg(self.settings.waiters_per_resource_max);
@@ -166,9 +166,9 @@ impl Core {
 
     /// Confirms a hand-over; `None` if it does not exist any more.
     async fn confirm(&self, attempt: &Attempt) -> Result<Option<Grant>, BackendError> {
-        let terms = entry::terms(attempt);
+        let rest = entry::rest(attempt);
         let arguments = |request: &mut Cmd, _| {
-            self.acquire_arguments(request, attempt, &terms);
+            self.acquire_arguments(request, attempt, &rest);
         };
         let until = Instant::now() + self.outage_max();
         let answer = self.acquire(Verb::Confirm, attempt, arguments, until).await?;

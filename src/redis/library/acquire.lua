@@ -1,6 +1,6 @@
 -- The verbs that acquire. Their arguments begin with
 --
---   lock_id, ttl_ms, attempt, terms, caller (see queue.how)
+--   lock_id, ttl_ms, the rest of the record of a new grant, caller (see queue.how)
 --
 -- They answer
 --
@@ -21,43 +21,46 @@ end
 
 -- The place of the attempt.
 local function own_place(args)
-  return queue.process_of(args[5]) .. ':' .. args[3] .. ':' .. args[4]
+  -- The rest begins with the attempt twice.
+  return queue.process_of(args[4]) .. string.sub(args[3], 33)
 end
 
 -- Hands a free resource over to the first waiter that is alive. That nobody has done so before is a
 -- doubt.
 local function hand_over_in_doubt(keys, how)
+  if not keys[ASKED] then return WIDER end
   questions.answer(keys, how.process)
   return questions.check(keys, how, true) == 0 and MORE or queue.hand_over(keys, how)
 end
 
--- Goes on with a try that has set the key of a free resource.
-local function grant_or_hand_over(keys, args, time, ends_ms)
-  if redis.call('EXISTS', keys[QUEUE]) == 1 then
-    -- If all waiters are dead, the caller gets it.
-    local handed = hand_over_in_doubt(keys, queue.how(args[5]))
-    if handed ~= FREE then
-      if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
-      -- The caller must look, because perhaps nobody else does.
-      return handed == WIDER and { 'shared' } or { 'held', LOOK_NOW }
-    end
-  end
-  local token = draw_token(keys[COUNTER], time)
-  redis.call('SET', keys[RECORD], format.record(token, args[3], args[3], args[4]), 'PXAT', ends_ms)
-  return token
+-- Hands a resource over whose key a try has set. Returns the answer to the try, or nil if all who
+-- waited are dead.
+local function serve_others(keys, caller)
+  local is_done, handed = pcall(hand_over_in_doubt, keys, queue.how(caller))
+  if handed == FREE then return nil end
+  if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
+  if not is_done then error(handed, 0) end
+  -- The caller must look, because perhaps nobody else does.
+  return handed == WIDER and { 'shared' } or { 'held', LOOK_NOW }
 end
 
--- Acquires a resource that is free and that nobody waits for.
+-- Acquires a resource that is free and that nobody waits for. If it fails, because another client
+-- wrote a key of another type, it leaves nothing.
 local function try(keys, args)
-  if string.byte(args[4]) == EXCLUSIVE then
-    local time = redis.call('TIME')
-    local ends_ms = end_of(time, args[2])
+  if string.byte(args[3], TERMS_AT) == EXCLUSIVE then
+    local now_us = clock()
+    local ends_ms = end_of(now_us, args[2])
     if redis.call('SET', keys[RESOURCE], args[1], 'NX', 'PXAT', ends_ms) then
-      local is_done, answer = pcall(grant_or_hand_over, keys, args, time, ends_ms)
-      if is_done then return answer end
-      -- Another client wrote a key of another type: a try that fails leaves nothing.
-      redis.call('DEL', keys[RESOURCE])
-      error(answer, 0)
+      local others = redis.call('EXISTS', keys[QUEUE]) == 1 and serve_others(keys, args[4])
+      if others then return others end
+      local last = redis.pcall('GETSET', keys[COUNTER], now_us)
+      if last and last.err then
+        redis.call('DEL', keys[RESOURCE])
+        return last
+      end
+      local token = token_after(last, keys[COUNTER], now_us)
+      redis.call('SET', keys[RECORD], token .. ':' .. args[3], 'PXAT', ends_ms)
+      return token
     end
   end
   local holder, value = grants.holder(keys)
@@ -65,7 +68,7 @@ local function try(keys, args)
   local own = grants.find_own(keys, asked, holder)
   if own then return own end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
-  local how = queue.how(args[5])
+  local how = queue.how(args[4])
   local shared = readers.of(keys, value)
   local same
   if shared then
@@ -83,7 +86,7 @@ local function try(keys, args)
   if asked.mode == 's' then
     return { 'made', readers.join(nil, keys, asked), asked.lock_id }
   end
-  return grants.make(keys, asked.lock_id, asked.ttl_ms, asked.attempt, asked.attempt, asked.terms)
+  return grants.make(keys, asked.lock_id, asked.ttl_ms, asked.rest)
 end
 
 -- The grant of a repeated sending or request, whose place is removed. If there is none, the second
@@ -108,11 +111,11 @@ end
 -- may have been executed.
 local function enter(keys, args)
   local place = own_place(args)
-  local again = args[6] == '1'
-  questions.answer(keys, queue.process_of(args[5]))
-  if args[6] ~= '0' then
+  local again = args[5] == '1'
+  questions.answer(keys, queue.process_of(args[4]))
+  if args[5] ~= '0' then
     local asked = format.asked(args)
-    local how = queue.how(args[5])
+    local how = queue.how(args[4])
     local own, shared, same = find_again(keys, asked, place, how)
     if own then return own end
     if again and redis.call('ZSCORE', keys[QUEUE], place) then
@@ -131,11 +134,11 @@ local function enter(keys, args)
   local left_ms = UNKNOWN_MS
   if not last then
     left_ms = redis.call('PTTL', keys[RESOURCE])
-    if left_ms == -2 and string.byte(args[4]) == EXCLUSIVE then
-      return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
+    if left_ms == -2 and string.byte(args[3], TERMS_AT) == EXCLUSIVE then
+      return grants.make(keys, args[1], args[2], args[3])
     end
   end
-  if queue.enter(keys, last, place, tonumber(args[7])) then
+  if queue.enter(keys, last, place, tonumber(args[6])) then
     return { 'queued', left_ms, 0 }
   end
   return { 'full' }
@@ -146,9 +149,9 @@ local function confirm(keys, args)
   local place = own_place(args)
   -- The usual case: the key has the place of this attempt, as `hand_over` wrote it.
   if redis.call('MGET', keys[RESOURCE])[1] == '\1' .. place then
-    return grants.make(keys, args[1], args[2], args[3], args[3], args[4])
+    return grants.make(keys, args[1], args[2], args[3])
   end
-  local own = find_again(keys, format.asked(args), place, queue.how(args[5]))
+  local own = find_again(keys, format.asked(args), place, queue.how(args[4]))
   return own or { 'gone' }
 end
 
@@ -157,9 +160,9 @@ end
 local function find(keys, args)
   local asked = format.asked(args)
   -- A try has fewer arguments.
-  local waits = args[6] ~= nil
-  local place, how = waits and own_place(args) or '', queue.how(args[5])
-  questions.answer(keys, how.process)
+  local waits = args[5] ~= nil
+  local place, how = waits and own_place(args) or '', queue.how(args[4])
+  if waits then questions.answer(keys, how.process) end
   local own, _, same, value = find_again(keys, asked, place, how)
   if own then return own end
   if redis.call('ZSCORE', keys[QUEUE], place) then return { 'queued', UNKNOWN_MS, 1 } end

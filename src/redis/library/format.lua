@@ -14,14 +14,21 @@
 -- The texts that leasehold stores.
 --
 --   place  = process ':' attempt ':' terms       a member of a queue
---   record = token ':' id ':' last ':' terms     the record of a grant
+--   record = token ':' rest                      the record of a grant
+--   rest   = id ':' last ':' terms
 --   terms  = mode ':' version ':' ttl_ms ':' given published ':' bytes of lock ID ':'
 --            bytes of request ID ':' lock ID, request ID, holder
 --
 -- `id` is the attempt that made the grant, and its public ID. `last` is the attempt that claimed it
 -- last by a repeated request, or `id` as long as nobody has. All versions keep what stands before the
--- version, so a hand-over can copy a place of a newer version without reading its rest.
+-- version, so a hand-over can copy a place of a newer version without reading its rest. An attempt
+-- has 32 digits. So the rest of a new grant, which callers send, has its terms and the letter of
+-- their mode here:
+local TERMS_AT = 67
+
 local format = {}
+-- The terms of a plain grant, and the colon before them: see format.is_plain.
+local PLAIN_TERMS = '^:x:' .. VERSION .. ':%d+:0%d:(%d+):%d+:()'
 
 -- Reads terms. Those of a newer version have only their `mode`.
 function format.terms(terms)
@@ -63,13 +70,23 @@ end
 
 -- Reads what a caller asks for: see the arguments of `try`.
 function format.asked(args)
-  local asked = format.terms(args[4])
-  asked.lock_id, asked.ttl_ms, asked.attempt, asked.terms = args[1], args[2], args[3], args[4]
+  local terms = string.sub(args[3], TERMS_AT)
+  local asked = format.terms(terms)
+  asked.lock_id, asked.ttl_ms, asked.rest = args[1], args[2], args[3]
+  asked.attempt, asked.terms = string.sub(asked.rest, 1, 32), terms
   return asked
 end
 
-function format.record(token, id, last, terms)
-  return token .. ':' .. id .. ':' .. last .. ':' .. terms
+function format.rest(id, last, terms)
+  return id .. ':' .. last .. ':' .. terms
+end
+
+-- Whether the record is that of the exclusive grant with this public ID and this lock ID, which
+-- leasehold chose. Whatever it says otherwise is not read: that would make a cycle a fifth dearer.
+function format.is_plain(record, id, lock_id)
+  if string.sub(record, 18, 49) ~= id then return false end
+  local locks, at = string.match(record, PLAIN_TERMS, 83)
+  return locks and string.sub(record, at, at + locks - 1) == lock_id
 end
 
 -- Fails before anything is written if a newer version of leasehold made the grant.

@@ -8,27 +8,40 @@ local grants = {}
 -- Frequent functions give numbers to commands as text: Redis formats a number argument with 17
 -- digits, which costs as much as a command does.
 
--- The time in milliseconds, as text, at which a TTL ends that starts at this TIME.
-local function end_of(time, ttl_ms)
-  local ms = math.floor(time[2] / 1000) + ttl_ms
-  return string.format('%d%03d', time[1] + math.floor(ms / 1000), ms % 1000)
+-- The server's time in microseconds, as text.
+local function clock()
+  local time = redis.call('TIME')
+  local us = time[2]
+  if #us < 6 then us = string.rep('0', 6 - #us) .. us end
+  return time[1] .. us
+end
+
+-- The time in milliseconds, as text, at which a TTL ends that starts at this time of `clock`.
+local function end_of(now_us, ttl_ms)
+  local ends_ms = now_us / 1000 + ttl_ms
+  -- It is too long for a whole number of 32 bits. %d leaves a fraction out.
+  return string.format('%d%03d', ends_ms / 1000, ends_ms % 1000)
+end
+
+-- Returns the token that follows the last one of this counter, which was replaced by the time.
+local function token_after(last, counter, now_us)
+  -- Two whole numbers of the same length are in the order of their texts.
+  if last and not (#last == #now_us and last < now_us) then
+    last = tonumber(last) or 0
+    -- Ignore a value that is not a valid token, such as one of 2^53 or more.
+    if last >= tonumber(now_us) and last < 9007199254740991 then
+      local token = string.format('%.0f', last + 1)
+      redis.call('SET', counter, token)
+      return token
+    end
+  end
+  return now_us
 end
 
 -- Returns the token of the next grant. It is greater than every earlier one of this counter, and
 -- at least the server's time in microseconds, so tokens rise even if the counter is lost.
-local function draw_token(counter, time)
-  local text = time[1] .. string.rep('0', 6 - #time[2]) .. time[2]
-  local last = redis.call('GETSET', counter, text)
-  -- Two whole numbers of the same length are in the order of their texts.
-  if last and not (#last == #text and last < text) then
-    last = tonumber(last) or 0
-    -- Ignore a value that is not a valid token, such as one of 2^53 or more.
-    if last >= tonumber(text) and last < 9007199254740991 then
-      text = string.format('%.0f', last + 1)
-      redis.call('SET', counter, text)
-    end
-  end
-  return text
+local function draw_token(counter, now_us)
+  return token_after(redis.call('GETSET', counter, now_us), counter, now_us)
 end
 
 -- In how many milliseconds both keys expire, if that is the same millisecond, or at most APART_MS
@@ -44,13 +57,13 @@ local function end_together(key, other)
 end
 
 -- Returns the exclusive grant or the hand-over of a resource, if there is one, and the value of
--- its key.
+-- its key. A caller that has read the two keys gives what it `found`.
 --
 -- The key may have been deleted, or set by a client that does not know records. So a record
 -- belongs to the key only if the key's value is its lock ID. A lock ID that a caller chose (an
 -- owner's name) may have been set by both. Then both must expire together, too.
-function grants.holder(keys)
-  local found = redis.call('MGET', keys[RESOURCE], keys[RECORD])
+function grants.holder(keys, found)
+  found = found or redis.call('MGET', keys[RESOURCE], keys[RECORD])
   local value = found[1]
   -- GET fails for a key of another type, which MGET treats as absent.
   if not value then return nil, redis.call('GET', keys[RESOURCE]) end
@@ -62,20 +75,20 @@ function grants.holder(keys)
   return string.byte(value) == 1 and format.place(string.sub(value, 2)) or nil, value
 end
 
--- Makes a grant, and returns its token. Drawing that fails if the counter has a foreign type, so it
--- comes first.
-function grants.make(keys, lock_id, ttl_ms, id, last, terms)
-  local time = redis.call('TIME')
-  local ends_ms = end_of(time, ttl_ms)
-  local token = draw_token(keys[COUNTER], time)
+-- Makes a grant with this rest of a record, and returns its token. Drawing that fails if the counter
+-- has a foreign type, so it comes first.
+function grants.make(keys, lock_id, ttl_ms, rest)
+  local now_us = clock()
+  local ends_ms = end_of(now_us, ttl_ms)
+  local token = draw_token(keys[COUNTER], now_us)
   redis.call('SET', keys[RESOURCE], lock_id, 'PXAT', ends_ms)
-  redis.call('SET', keys[RECORD], format.record(token, id, last, terms), 'PXAT', ends_ms)
+  redis.call('SET', keys[RECORD], token .. ':' .. rest, 'PXAT', ends_ms)
   return token
 end
 
 -- Starts the TTL of a live grant again.
 function grants.extend(keys, ttl_ms)
-  local ends_ms = end_of(redis.call('TIME'), ttl_ms)
+  local ends_ms = end_of(clock(), ttl_ms)
   redis.call('PEXPIREAT', keys[RESOURCE], ends_ms)
   redis.call('PEXPIREAT', keys[RECORD], ends_ms)
 end
@@ -105,13 +118,13 @@ function grants.find_own(keys, asked, holder)
     if field then return { 'differs', field } end
   end
   local lock_id, token = holder.lock_id, holder.token
+  local rest = format.rest(holder.id, asked.attempt, holder.terms)
   if holder.process then
-    token = grants.make(keys, lock_id, asked.ttl_ms, holder.id, asked.attempt, holder.terms)
+    token = grants.make(keys, lock_id, asked.ttl_ms, rest)
   else
     -- If the maker repeats its request after a claim, the grant stays claimed.
     if not made and asked.attempt ~= holder.id then
-      local record = format.record(token, holder.id, asked.attempt, holder.terms)
-      redis.call('SET', keys[RECORD], record)
+      redis.call('SET', keys[RECORD], token .. ':' .. rest)
     end
     grants.extend(keys, asked.ttl_ms)
   end

@@ -49,15 +49,15 @@ end
 local function make_grant(keys, place)
   local waiter = format.place(place)
   if not waiter or waiter.is_newer then return nil end
-  local is_made, token = pcall(
-    grants.make, keys, waiter.lock_id, waiter.ttl_ms, waiter.id, waiter.id, waiter.terms)
+  local rest = format.rest(waiter.id, waiter.id, waiter.terms)
+  local is_made, token = pcall(grants.make, keys, waiter.lock_id, waiter.ttl_ms, rest)
   return is_made and token or nil
 end
 
 -- Hands the resource over to the first waiter whose process listens. Returns FREE if nobody
 -- waits, HANDED, MORE if it found only dead waiters so far and must be called again, or WIDER if
--- the first waiter asks for a shared grant and the keys for those were not declared. Otherwise the
--- resource's key is as it was.
+-- the first waiter asks for a shared grant, or a notice can give a doubt, and the keys for those
+-- were not declared. Otherwise the resource's key is as it was.
 --
 -- In a Cluster no verb touches a key that it has deleted: while the slot is moved, the node would
 -- take it for one that is moved already, and end the verb. A queue is deleted with its last place
@@ -66,20 +66,23 @@ end
 -- If the caller can grant straight (`how.is_straight`), and the first waiter is an exclusive one of
 -- its process, it returns GRANTED, and `how.granted` and `how.token` of the grant: that waiter need
 -- neither be notified nor confirm.
-function queue.hand_over(keys, how)
+--
+-- A caller that has taken the first place and its ticket out of the queue gives that as `first`.
+function queue.hand_over(keys, how, first)
   local dead, left = {}, IN_CLUSTER and not how.is_last and redis.call('ZCARD', keys[QUEUE])
   for _ = 1, CHUNK do
     if how.is_last or left == 0 then return FREE end
-    local first = redis.call('ZPOPMIN', keys[QUEUE])
-    local place = first[1]
+    first = first or redis.call('ZPOPMIN', keys[QUEUE])
+    local place, ticket = first[1], first[2]
     if not place then return FREE end
+    first = nil
     if left then
       left = left - 1
       how.is_last = left == 0
     end
     local process, attempt, mode = string.match(place, '^(%x+):(%x+):(%a):')
-    if mode == 's' and not keys[READERS] then
-      redis.call('ZADD', keys[QUEUE], first[2], place)
+    if mode == 's' and not keys[READERS] or how.unheard == IN_DOUBT and not keys[ASKED] then
+      redis.call('ZADD', keys[QUEUE], ticket, place)
       redis.call('PEXPIRE', keys[QUEUE], QUEUE_MS)
       return WIDER
     end
@@ -93,7 +96,7 @@ function queue.hand_over(keys, how)
         redis.call('SET', keys[RESOURCE], '\1' .. place, 'PX', CALLED_MS)
         -- Another client may set a lock ID that a caller chose, and must not find the record of
         -- the grant that ended then.
-        if not how.ended or how.ended.is_given ~= false then redis.call('DEL', keys[RECORD]) end
+        if not how.is_plain then redis.call('DEL', keys[RECORD]) end
         questions.ask_in_doubt(keys, how)
         return HANDED
       end
@@ -103,10 +106,10 @@ function queue.hand_over(keys, how)
   return MORE
 end
 
--- Ends what holds the resource, and hands it over or frees it. `ended` is the grant, if it is one.
-function queue.pass_on(keys, how, ended)
-  how.ended = ended
-  local handed = queue.hand_over(keys, how)
+-- Ends what holds the resource, and hands it over or frees it. `how.is_plain` is whether that is an
+-- exclusive grant with a lock ID that leasehold chose.
+function queue.pass_on(keys, how, first)
+  local handed = queue.hand_over(keys, how, first)
   if handed == FREE or handed == MORE then
     redis.call('DEL', keys[RESOURCE], keys[RECORD])
   end

@@ -18,9 +18,9 @@ function readers.is_mark(value)
   return value and string.sub(value, 1, 2) == '\1s'
 end
 
-local function new(keys, time, mark)
-  local now = end_of(time, 0)
-  local self = { keys = keys, mark = mark, time = time, now = tonumber(now), now_text = now }
+local function new(keys, now_us, mark)
+  local now = string.sub(now_us, 1, -4)
+  local self = { keys = keys, mark = mark, now_us = now_us, now = tonumber(now), now_text = now }
   return setmetatable(self, readers)
 end
 
@@ -28,15 +28,15 @@ end
 function readers.of(keys, value)
   if not readers.is_mark(value) then return nil end
   if redis.call('HGET', keys[READERS], 'm') ~= value then return nil end
-  return new(keys, redis.call('TIME'), value)
+  return new(keys, clock(), value)
 end
 
 -- Makes a resource shared, without a grant yet. What is left of earlier shared grants may be
 -- there, if somebody deleted the resource's key. No other mark is a hash of this attempt and time.
 function readers.begin(keys, attempt)
-  local time = redis.call('TIME')
-  local hash = redis.sha1hex(attempt .. ':' .. time[1] .. ':' .. time[2])
-  local self = new(keys, time, '\1s' .. string.sub(hash, 1, 32))
+  local now_us = clock()
+  local hash = redis.sha1hex(attempt .. ':' .. now_us)
+  local self = new(keys, now_us, '\1s' .. string.sub(hash, 1, 32))
   redis.call('UNLINK', keys[RECORD], keys[READERS], keys[ENDS], keys[TOKENS], keys[CALLED])
   redis.call('HSET', keys[READERS], 'm', self.mark)
   redis.call('SET', keys[RESOURCE], self.mark, 'PX', CALLED_MS)
@@ -97,8 +97,9 @@ function readers:add(lock_id, ttl_ms, id, last, terms)
     -- An expired grant may have had the same lock ID and another request ID.
     if grant.is_given then self:forget({ lock_id }) end
   end
-  local token = draw_token(keys[COUNTER], self.time)
-  local fields = { 't', token, 'l' .. lock_id, format.record(token, id, last, terms), 'g' .. id, lock_id }
+  local token = draw_token(keys[COUNTER], self.now_us)
+  local record = token .. ':' .. format.rest(id, last, terms)
+  local fields = { 't', token, 'l' .. lock_id, record, 'g' .. id, lock_id }
   if grant.request ~= '' then
     table.insert(fields, 'q' .. grant.request)
     table.insert(fields, lock_id)

@@ -51,8 +51,8 @@ function readers:look_for(asked, own_place)
       if field then return { 'differs', field } end
       self:extend(lock_id, asked.ttl_ms)
       if asked.attempt ~= grant.id then
-        local record = format.record(grant.token, grant.id, asked.attempt, grant.terms)
-        redis.call('HSET', keys[READERS], 'l' .. lock_id, record)
+        local rest = format.rest(grant.id, asked.attempt, grant.terms)
+        redis.call('HSET', keys[READERS], 'l' .. lock_id, grant.token .. ':' .. rest)
       end
       return { 'found', grant.token, lock_id, 0, grant.id }
     end

@@ -1,7 +1,7 @@
 -- The verbs that prolong and end grants. Releases answer
 --
---   'ok', handed       the grant was ended; if that is GRANTED, followed by the attempt of this
---                      process that has the resource now, and its token
+--   handed             the grant was ended: see queue.hand_over
+--   'ok', attempt, token   the same, and this attempt of the process has the resource now
 --   'more', handed     some of the shared grants were ended, and the call must be repeated
 --   'other', target    nothing was ended; this is what has the lock ID
 --   'not', held        nothing was ended; 1 if somebody else holds the resource
@@ -53,10 +53,11 @@ local function target(keys)
   return target_of(keys, holder, value)
 end
 
--- Why a grant must not be ended; nil if it is meant. With an attempt, it must be the last that got
--- the grant. Without a target, the lock ID must be one that is never chosen again.
-local function objection(grant, lock_id, aim, attempt)
-  if attempt ~= '' then return grant.last ~= attempt and { 'not', 1 } or nil end
+-- Why a grant must not be ended; nil if it is meant. Without a target, the lock ID must be one that
+-- is never chosen again.
+local function objection(grant, lock_id, aim)
+  local last = string.match(aim, '^l(%x+)$')
+  if last then return grant.last ~= last and { 'not', 1 } or nil end
   if aim == '' then format.must_read(grant) end
   local is_meant = grant.id == aim or aim == 't' .. (grant.token or '')
   if is_meant or aim == '' and not grant.is_given then return nil end
@@ -66,49 +67,67 @@ end
 -- The answer after a grant was passed on.
 local function passed_on(handed, how)
   if handed == WIDER then return { 'shared' } end
-  if handed == GRANTED then return { 'ok', handed, how.granted, how.token } end
-  return { 'ok', handed }
+  if handed == GRANTED then return { 'ok', how.granted, how.token } end
+  return handed
+end
+
+-- Ends a plain grant: see format.is_plain.
+local function release_plain(keys, caller, is_straight)
+  -- What else is to be done can only be known before the first place is taken.
+  local first = not IN_CLUSTER and redis.call('ZPOPMIN', keys[QUEUE]) or nil
+  if first and not first[1] then
+    redis.call('DEL', keys[RESOURCE], keys[RECORD])
+    return FREE
+  end
+  local how = queue.how(caller)
+  how.is_plain, how.is_straight = true, is_straight
+  return passed_on(queue.pass_on(keys, how, first), how)
 end
 
 -- Ends a grant. Arguments: its lock ID, or nothing by force; the target, which is a public ID, `t`
--- and a token, or what `target` returned; the last attempt that got it; the caller; 1 if it can
--- grant straight: see queue.hand_over.
+-- and a token, `l` and the last attempt that got the grant, or what `target` returned; the caller; 1
+-- if it can grant straight: see queue.hand_over.
 local function release(keys, args)
-  local lock_id, aim, attempt = args[1], args[2], args[3]
-  local how = queue.how(args[4])
-  local holder, value = grants.holder(keys)
+  local lock_id, aim, is_straight = args[1], args[2], args[4] == '1'
+  local found = redis.call('MGET', keys[RESOURCE], keys[RECORD])
+  if found[1] == lock_id and found[2] and format.is_plain(found[2], aim, lock_id) then
+    return release_plain(keys, args[3], is_straight)
+  end
+  local how = queue.how(args[3])
+  local holder, value = grants.holder(keys, found)
   if not value then return { 'not', 0 } end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
   local shared = readers.of(keys, value)
-  if shared then return shared:release(lock_id, aim, attempt, how) end
+  if shared then return shared:release(lock_id, aim, how) end
   if lock_id ~= '' and value ~= lock_id then return { 'not', 1 } end
   -- What has no record is known by the hash of its value.
   local grant = holder or { id = target_of(keys, nil, value), is_given = true }
-  how.is_straight = args[5] == '1'
-  return objection(grant, lock_id, aim, attempt) or passed_on(queue.pass_on(keys, how, holder), how)
+  how.is_straight, how.is_plain = is_straight, grant.is_given == false
+  return objection(grant, lock_id, aim) or passed_on(queue.pass_on(keys, how), how)
 end
 
-function readers:release(lock_id, aim, attempt, how)
+function readers:release(lock_id, aim, how)
   local mark, token = string.match(aim, '^r(%x+):(%d+)$')
   if mark then
     if self.mark ~= '\1s' .. mark then return { 'not', 1 } end
     if aim ~= self:target() then
       -- Others have got a grant since, which is not ended with these.
       local more = self:forget_older(token)
-      return { more and 'more' or 'ok', self:settle(how) }
+      local handed = self:settle(how)
+      return more and { 'more', handed } or handed
     end
     self:finish()
-    return { 'ok', queue.pass_on(self.keys, how) }
+    return queue.pass_on(self.keys, how)
   end
   if lock_id == '' then
     lock_id = redis.call('HGET', self.keys[READERS], 'g' .. aim) or ''
   end
   local grant = self:grant(lock_id)
   if not grant then return { 'not', self:count() > 0 and 1 or 0 } end
-  local why = objection(grant, lock_id, aim, attempt)
+  local why = objection(grant, lock_id, aim)
   if why then return why end
   self:forget({ lock_id })
-  return { 'ok', self:settle(how) }
+  return self:settle(how)
 end
 
 -- Ends the grant of an attempt, or the hand-over to it, or removes its place. Arguments: the
@@ -119,16 +138,17 @@ local function withdraw(keys, args)
   questions.answer(keys, how.process)
   local holder, value = grants.holder(keys)
   if holder and grants.is_own(holder, attempt) and (holder.process or not only_called) then
-    return passed_on(queue.pass_on(keys, how, holder), how)
+    how.is_plain = holder.is_given == false
+    return passed_on(queue.pass_on(keys, how), how)
   end
   if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
   local shared = readers.of(keys, value)
   if shared and shared:withdraw(attempt, place, only_called) then
-    return { 'ok', shared:settle(how) }
+    return shared:settle(how)
   end
   if redis.call('ZREM', keys[QUEUE], place) == 1 then
     -- The readers behind a writer that leaves need not wait until the others have ended.
-    return { 'ok', shared and shared:settle(how) or FREE }
+    return shared and shared:settle(how) or FREE
   end
   if shared then return { 'not', shared:count() > 0 and 1 or 0 } end
   return { 'not', value and 1 or 0 }

@@ -10,7 +10,8 @@
 --   5 ASKED     the question
 --
 -- The caller declares 1 to 5, or all nine: without 6 to 9 a verb that needs them answers `shared`.
--- `renew` has 2 and 3, or all nine. `target` always has all nine, and `inspect` those of each of its
+-- `try` and `release` have 1 to 4, if a doubt is not to be expected, or all nine. `renew` has 2 and
+-- 3, or all nine. `target` always has all nine, and `inspect` those of each of its
 -- resources. `peek` has the one key that it reads. `scan` has none in a Cluster, otherwise one that
 -- never exists.
 
