@@ -61,6 +61,7 @@ pub const KIND: Kind = Kind {
         password: "password",
         secrets: &["password", "key"],
         pem: &["ca", "cert"],
+        refused: &["username", "password", "keyPrefixPath"],
     }),
     read: |properties| {
         let config = Config::read(properties);

@@ -51,15 +51,8 @@ pub struct UrlForm {
     pub secrets: &'static [&'static str],
     /// Properties in PEM: `@FILE` stands for the content of a file.
     pub pem: &'static [&'static str],
-}
-
-impl UrlForm {
-    /// Whether a property is a part of credentials.
-    #[must_use]
-    pub fn is_credential(&self, key: &str) -> bool {
-        let is_secret = |secret: &&str| key.eq_ignore_ascii_case(secret);
-        key.to_lowercase().ends_with("username") || self.secrets.iter().any(is_secret)
-    }
+    /// Properties that a server refuses because of credentials or permissions.
+    pub refused: &'static [&'static str],
 }
 
 /// Connects a backend whose properties have been read.
@@ -152,15 +145,15 @@ impl std::fmt::Debug for Kind {
 
 impl Kind {
     /// Reads a component's metadata items without connecting, and returns the limits that its
-    /// store would have. [`LockError::InvalidMetadata`] lists every mistake.
+    /// store would have. [`LockError::InvalidMetadata`] lists every mistake. Nothing is logged.
     pub fn check(
         self,
         items: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Settings, LockError> {
-        self.read(items).map(|(settings, _)| settings)
+        self.read(items, false).map(|(settings, _)| settings)
     }
 
-    /// Opens a store with a component's metadata items. A bad property is
+    /// Opens a store with a component's metadata items, and logs which of them have no effect. A bad property is
     /// [`LockError::InvalidMetadata`], an unreachable server
     /// [`LockError::StoreUnavailable`]; nothing is left behind by either. `before` is
     /// the store that this one is to replace, see [`Context::before`].
@@ -170,7 +163,7 @@ impl Kind {
         clock: Clock,
         before: Option<&Store>,
     ) -> Result<Store, LockError> {
-        let (settings, connect) = self.read(items)?;
+        let (settings, connect) = self.read(items, true)?;
         let before = before.map(Store::backend);
         let context = Context { settings: settings.clone(), clock, before };
         let backend = connect(context).await.map_err(|error| match error {
@@ -183,12 +176,15 @@ impl Kind {
     fn read(
         self,
         items: impl IntoIterator<Item = (String, String)>,
+        warns: bool,
     ) -> Result<(Settings, Connect), LockError> {
         let mut properties = Properties::new(items);
         let settings = properties.settings();
         let connect = (self.read)(&mut properties);
-        for warning in properties.warnings() {
-            warn!(store = self.name, "{warning}");
+        if warns {
+            for warning in properties.warnings() {
+                warn!(store = self.name, "{warning}");
+            }
         }
         properties.finish().map_err(LockError::InvalidMetadata)?;
         Ok((settings, connect))

@@ -92,6 +92,7 @@ pub const KIND: Kind = Kind {
         password: "redisPassword",
         secrets: &["redisPassword", "sentinelPassword", "clientKey"],
         pem: &["clientCert"],
+        refused: &["redisUsername", "redisPassword", "sentinelUsername", "sentinelPassword"],
     }),
     read: |properties| {
         let servers = config::read(properties);

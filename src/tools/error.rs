@@ -1,9 +1,10 @@
 //! Why a command failed, and its exit status.
 
-use std::io;
+use std::{error::Error as _, io};
 
 use leasehold_lock::LockError;
 use leasehold_net::status::ErrorDescription;
+use leasehold_util::error_chain::chain;
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
@@ -96,17 +97,24 @@ impl From<Status> for ToolError {
             _ => of_code(status.code()),
         };
         let is_not_held = reason.as_deref() == Some("LOCK_NOT_FOUND");
-        Self { is_not_held, ..Self::new(exit, status.message()) }
+        let message = match reason {
+            None if exit == EXIT_UNAVAILABLE => format!(
+                "no sidecar answers where DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT points: {}",
+                status.source().map_or_else(|| status.message().to_owned(), chain)
+            ),
+            _ => status.message().to_owned(),
+        };
+        Self { is_not_held, ..Self::new(exit, message) }
     }
 }
 
-/// The exit status of an error without a reason of ours.
+/// The exit status of an error without a reason of ours: of another program, or of the
+/// connection to a sidecar.
 fn of_code(code: tonic::Code) -> u8 {
     use tonic::Code;
     match code {
         Code::Unauthenticated | Code::PermissionDenied => EXIT_REFUSED,
         Code::Unimplemented | Code::InvalidArgument | Code::NotFound => EXIT_USAGE,
-        Code::Internal => EXIT_DEFECT,
         _ => EXIT_UNAVAILABLE,
     }
 }

@@ -1,7 +1,13 @@
 //! `leasehold force-unlock`: ends the locks of others, and only those that were shown.
 
-use std::io::{self, BufRead as _, IsTerminal as _};
+use std::{
+    collections::BTreeSet,
+    env,
+    io::{self, BufRead as _, IsTerminal as _},
+};
 
+use futures_util::{StreamExt as _, stream};
+use leasehold_lock::{LockError, check_text};
 use leasehold_proto::locks as pb;
 
 use crate::{
@@ -14,16 +20,21 @@ use crate::{
 
 /// How many grants are shown, and ended, at most.
 const GRANTS_MAX: i32 = 1000;
+/// How many are ended at the same time.
+const AT_A_TIME: usize = 16;
+/// The longest reason in bytes, as the API has it.
+const REASON_BYTES_MAX: usize = 256;
 
 /// The options of `force-unlock`.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group(clap::ArgGroup::new("of").required(true).args(["resource", "prefix"])))]
 pub struct ForceArgs {
     /// The resource
+    #[arg(value_parser = crate::names::not_empty)]
     pub resource: Option<String>,
 
     /// All resources whose names begin so, in this namespace
-    #[arg(long)]
+    #[arg(long, value_parser = crate::names::not_empty)]
     pub prefix: Option<String>,
 
     #[command(flatten)]
@@ -31,14 +42,9 @@ pub struct ForceArgs {
     pub names: NamespaceArgs,
 
     /// Only this grant of the resource
-    #[arg(
-        long,
-        value_name = "GRANT-ID",
-        requires = "resource",
-        default_value = "",
-        hide_default_value = true
-    )]
-    pub grant: String,
+    #[arg(long, value_name = "GRANT-ID", requires = "resource", conflicts_with = "prefix",
+          value_parser = crate::names::not_empty)]
+    pub grant: Option<String>,
 
     /// Why, for the log; USER@HOST by default
     #[arg(long, value_name = "TEXT")]
@@ -53,37 +59,40 @@ pub struct ForceArgs {
     pub yes: bool,
 }
 
+/// A resource with the grants that were shown of it.
+type Resource = (Vec<String>, String);
+
 /// A grant that was shown.
 struct Shown {
-    namespace: Vec<String>,
-    resource: String,
+    of: Resource,
     grant: pb::GrantInfo,
 }
 
 impl Shown {
+    /// Whether it has no ID, so that only its name can be given to the store.
+    fn is_nameless(&self) -> bool {
+        self.grant.grant_id.is_empty()
+    }
+
     fn line(&self) -> String {
-        let Self { grant, .. } = self;
-        let id = if grant.grant_id.is_empty() { "(foreign)" } else { &grant.grant_id };
+        let Self { of: (namespace, resource), grant } = self;
+        let name = escaped(&shown(namespace, resource));
+        let holder = match (grant.holder.as_str(), self.is_nameless()) {
+            ("", true) => "held, not by leasehold".to_owned(),
+            ("", false) => "held without a holder's name".to_owned(),
+            (holder, _) => format!("held by {}", escaped(holder)),
+        };
         let age = age(grant.since.as_ref()).map(|age| format!(" for {}", short(age)));
-        format!(
-            "{}: held by {}{}, grant {id}",
-            escaped(&shown(&self.namespace, &self.resource)),
-            if grant.holder.is_empty() {
-                "nobody named".into()
-            } else {
-                escaped(&grant.holder)
-            },
-            age.unwrap_or_default()
-        )
+        let id = if self.is_nameless() { "without an ID" } else { &grant.grant_id };
+        format!("{name}: {holder}{}, grant {id}", age.unwrap_or_default())
     }
 }
 
 /// Ends grants. Returns the exit status: 1 if none was ended.
 pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     let reason = args.reason.clone().unwrap_or_else(user_at_host);
-    let mut asked = args.request(reason.clone());
-    asked.dry_run = true;
-    let found = match locks.end(asked).await {
+    check_text("--reason", &reason, REASON_BYTES_MAX).map_err(LockError::from)?;
+    let found = match locks.end(args.request(reason.clone())).await {
         Ok(found) => found,
         // It is free, or another grant holds it.
         Err(error) if error.is_not_held() => {
@@ -100,76 +109,121 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     for grant in &grants {
         note(&grant.line());
     }
+    let there_is_more =
+        || note(&format!("There are more: at most {} are ended at a time.", grants.len()));
     if found.more {
-        note(&format!("there are more; {} are ended at a time", grants.len()));
+        there_is_more();
     }
     if args.dry_run {
         return Ok(0);
     }
     if !args.yes && !is_confirmed(grants.len())? {
+        note("Nothing was ended.");
         return Ok(EXIT_NOTHING);
     }
-    let mut ended = 0;
-    for grant in &grants {
-        if end(locks, grant, &reason).await? {
-            note(&format!("ended {}; reason: {}", grant.line(), escaped(&reason)));
-            ended += 1;
-        } else {
-            note(&format!("no longer held: {}", grant.line()));
-        }
+    let ended = end_all(locks, &grants, &reason).await?;
+    if found.more {
+        there_is_more();
     }
     Ok(if ended == 0 { EXIT_NOTHING } else { 0 })
 }
 
 impl ForceArgs {
+    /// Asks what would be ended.
     fn request(&self, reason: String) -> pb::EndLocksRequest {
-        let scope = self.prefix.as_ref().map(|prefix| pb::LockScope {
-            namespace: self.names.namespace.clone(),
-            prefix: prefix.clone(),
-            children: false,
-        });
-        pb::EndLocksRequest {
-            all: scope.is_some(),
-            scope,
-            namespace: if self.resource.is_some() {
-                self.names.namespace.clone()
-            } else {
-                Vec::new()
-            },
-            resource_id: self.resource.clone().unwrap_or_default(),
-            grant_id: self.grant.clone(),
+        let asked = pb::EndLocksRequest {
             limit: GRANTS_MAX,
             reason,
+            dry_run: true,
             ..Default::default()
+        };
+        let namespace = self.names.namespace.clone();
+        match (&self.resource, &self.prefix) {
+            (Some(resource), _) => pb::EndLocksRequest {
+                namespace,
+                resource_id: resource.clone(),
+                grant_id: self.grant.clone().unwrap_or_default(),
+                ..asked
+            },
+            (None, prefix) => {
+                let prefix = prefix.clone().unwrap_or_default();
+                let scope = pb::LockScope { namespace, prefix, children: false };
+                pb::EndLocksRequest { scope: Some(scope), ..asked }
+            }
+        }
+    }
+}
+
+/// Ends the grants that were shown. Returns how many were held until then.
+async fn end_all(
+    locks: &dyn Locks,
+    grants: &[Shown],
+    reason: &str,
+) -> Result<usize, ToolError> {
+    let mut nameless = BTreeSet::new();
+    let ones = grants.iter().filter(|grant| {
+        // One call ends all that have no ID.
+        !grant.is_nameless() || nameless.insert(grant.of.clone())
+    });
+    let ending =
+        stream::iter(ones).map(|grant| async move { (grant, end(locks, grant, reason).await) });
+    let mut ending = ending.buffered(AT_A_TIME);
+    let (mut ended, mut failed) = (0, None);
+    while let Some((grant, result)) = ending.next().await {
+        match result {
+            Ok(true) => {
+                note(&format!("ended {}; reason: {}", grant.line(), escaped(reason)));
+                ended += 1;
+            }
+            Ok(false) => note(&format!("no longer held as shown: {}", grant.line())),
+            Err(error) => {
+                note(&format!("failed: {}; {error}", grant.line()));
+                failed.get_or_insert(error);
+            }
+        }
+    }
+    match failed {
+        None => Ok(ended),
+        Some(error) => {
+            note(&format!("{ended} of {} were ended", grants.len()));
+            Err(error)
         }
     }
 }
 
 /// Ends one grant. Returns whether it was held until then.
 async fn end(locks: &dyn Locks, shown: &Shown, reason: &str) -> Result<bool, ToolError> {
+    let (namespace, resource_id) = shown.of.clone();
     let asked = pb::EndLocksRequest {
-        resource_id: shown.resource.clone(),
-        namespace: shown.namespace.clone(),
+        resource_id,
+        namespace,
         grant_id: shown.grant.grant_id.clone(),
         limit: GRANTS_MAX,
         reason: reason.to_owned(),
         ..Default::default()
     };
-    match locks.end(asked).await {
-        Ok(found) => Ok(!found.ended.is_empty()),
-        Err(error) if error.is_not_held() => Ok(false),
+    if shown.is_nameless() {
+        // It is ended by its name: what has followed it since it was shown must not be.
+        let again = pb::EndLocksRequest { dry_run: true, ..asked.clone() };
+        if !ended(locks.end(again).await)?.iter().all(Shown::is_nameless) {
+            return Ok(false);
+        }
+    }
+    Ok(!ended(locks.end(asked).await)?.is_empty())
+}
+
+fn ended(result: Result<pb::EndLocksResponse, ToolError>) -> Result<Vec<Shown>, ToolError> {
+    match result {
+        Ok(found) => Ok(flattened(found.ended)),
+        Err(error) if error.is_not_held() => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
 fn flattened(locks: Vec<pb::LockState>) -> Vec<Shown> {
     let grants = locks.into_iter().flat_map(|lock| {
-        let (namespace, resource) = (lock.namespace, lock.resource_id);
-        lock.grants.into_iter().map(move |grant| Shown {
-            namespace: namespace.clone(),
-            resource: resource.clone(),
-            grant,
-        })
+        let of = (lock.namespace, lock.resource_id);
+        lock.grants.into_iter().map(move |grant| Shown { of: of.clone(), grant })
     });
     grants.collect()
 }
@@ -183,12 +237,112 @@ fn is_confirmed(grants: usize) -> Result<bool, ToolError> {
     note(&format!("End {grants}? [y/N]"));
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
 fn user_at_host() -> String {
-    let user = std::env::var("USER")
-        .unwrap_or_else(|_| rustix::process::getuid().as_raw().to_string());
+    let user = ["SUDO_USER", "USER", "LOGNAME"]
+        .into_iter()
+        .filter_map(|name| env::var(name).ok())
+        .find(|user| !user.trim().is_empty())
+        .unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     let host = rustix::system::uname();
     format!("{user}@{}", host.nodename().to_string_lossy())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tonic::async_trait;
+
+    use super::*;
+    use crate::locks::Events;
+
+    /// A store that answers each end with the next of these, and notes what it was asked.
+    #[derive(Default)]
+    struct Script {
+        answers: Mutex<Vec<Vec<pb::LockState>>>,
+        ended: Mutex<Vec<pb::EndLocksRequest>>,
+    }
+
+    #[async_trait]
+    impl Locks for Script {
+        async fn get(&self, _: pb::GetLockRequest) -> Result<pb::GetLockResponse, ToolError> {
+            Err(ToolError::usage("unused"))
+        }
+        async fn list(
+            &self,
+            _: pb::ListLocksRequest,
+        ) -> Result<pb::ListLocksResponse, ToolError> {
+            Err(ToolError::usage("unused"))
+        }
+        async fn waiters(
+            &self,
+            _: pb::ListWaitersRequest,
+        ) -> Result<pb::ListWaitersResponse, ToolError> {
+            Err(ToolError::usage("unused"))
+        }
+        async fn watch(&self, _: pb::WatchLocksRequest) -> Result<Events, ToolError> {
+            Err(ToolError::usage("unused"))
+        }
+        async fn end(
+            &self,
+            asked: pb::EndLocksRequest,
+        ) -> Result<pb::EndLocksResponse, ToolError> {
+            if !asked.dry_run {
+                self.ended.lock().unwrap().push(asked);
+            }
+            let ended = self.answers.lock().unwrap().remove(0);
+            Ok(pb::EndLocksResponse { ended, more: false })
+        }
+    }
+
+    /// A lock with grants of these IDs.
+    fn lock(ids: &[&str]) -> pb::LockState {
+        let grants = ids
+            .iter()
+            .map(|id| pb::GrantInfo { grant_id: (*id).to_owned(), ..Default::default() });
+        pb::LockState {
+            resource_id: "r".into(),
+            grants: grants.collect(),
+            ..Default::default()
+        }
+    }
+
+    async fn force(answers: &[&[&str]]) -> (u8, Vec<String>) {
+        let answers = answers.iter().map(|ids| vec![lock(ids)]).collect();
+        let script = Script { answers: Mutex::new(answers), ..Default::default() };
+        let args = ForceArgs {
+            resource: Some("r".into()),
+            prefix: None,
+            names: NamespaceArgs::default(),
+            grant: None,
+            reason: None,
+            dry_run: false,
+            yes: true,
+        };
+        let status = run(&script, &args).await.unwrap();
+        let ended = script.ended.into_inner().unwrap();
+        (status, ended.into_iter().map(|asked| asked.grant_id).collect())
+    }
+
+    #[tokio::test]
+    async fn a_grant_without_an_id_is_ended_by_name() {
+        assert_eq!(force(&[&[""], &[""], &[""]]).await, (0, vec![String::new()]));
+    }
+
+    /// It once ended the grant of an app that had followed while a user was asked.
+    #[tokio::test]
+    async fn what_has_followed_a_grant_without_an_id_is_not_ended() {
+        assert_eq!(force(&[&[""], &["a"]]).await, (EXIT_NOTHING, vec![]));
+    }
+
+    #[tokio::test]
+    async fn grants_are_ended_by_their_ids() {
+        assert_eq!(
+            force(&[&["a", "b"], &["a"], &["b"]]).await,
+            (0, vec!["a".into(), "b".into()])
+        );
+    }
 }

@@ -31,6 +31,7 @@ pub enum GetForm {
 #[derive(Clone, Debug, clap::Args)]
 pub struct GetArgs {
     /// The resource
+    #[arg(value_parser = crate::names::not_empty)]
     pub resource: String,
 
     #[command(flatten)]
@@ -118,7 +119,7 @@ fn print(
         let mut table = Table::new(&["MODE", "HOLDER", "AGE", "LEFT", "WAITING", "GRANT-ID"]);
         for grant in grants {
             let left = grant.remaining.and_then(|left| Duration::try_from(left).ok());
-            let id = if grant.foreign { "foreign" } else { &grant.grant_id };
+            let id = if grant.grant_id.is_empty() { "none" } else { &grant.grant_id };
             table.row(vec![
                 inspection_json::mode(grant.mode()).to_owned(),
                 escaped(&grant.holder),
@@ -132,7 +133,7 @@ fn print(
     }
     if !waiters.is_empty() {
         output.line("")?;
-        let mut table = Table::new(&["POSITION", "MODE", "HOLDER", "WAITS-FOR"]);
+        let mut table = Table::new(&["POSITION", "MODE", "HOLDER", "WAITED"]);
         for waiter in waiters {
             table.row(vec![
                 waiter.position.to_string(),

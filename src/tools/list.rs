@@ -72,12 +72,12 @@ pub async fn run(
 ) -> Result<(), ToolError> {
     let mut pages = Pages::new(locks, args.scope.to_scope(), args.holder.clone());
     let mut list = List::new(args);
-    while let Some(state) = pages.next().await? {
+    while let Some(mut state) = pages.next().await? {
         if args.older_than.is_some_and(|least| !is_older(&state, least)) {
             continue;
         }
-        let lock = list.looked_at(locks, state).await?;
-        list.add(&lock, output)?;
+        let waiters = list.look_at(locks, &mut state).await?;
+        list.add(&state, waiters, output)?;
     }
     list.end(output)
 }
@@ -108,57 +108,65 @@ impl<'a> List<'a> {
         Self { args, table: Table::new(&headings), looked_at: 0, printed: 0 }
     }
 
-    /// Asks for the details of a lock, if they are wanted.
-    async fn looked_at(
+    /// Asks for the details of a lock, if they are wanted. Returns the number of its waiters, if
+    /// that is known.
+    async fn look_at(
         &mut self,
         locks: &dyn Locks,
-        state: pb::LockState,
-    ) -> Result<pb::GetLockResponse, ToolError> {
-        if self.args.details && self.looked_at < DETAILS_MAX {
-            self.looked_at += 1;
-            let asked = pb::GetLockRequest {
-                resource_id: state.resource_id.clone(),
-                namespace: state.namespace.clone(),
-                ..Default::default()
-            };
-            let found = locks.get(asked).await?;
-            // It may have ended since it was listed.
-            if found.lock.as_ref().is_some_and(|lock| !lock.grants.is_empty()) {
-                return Ok(found);
-            }
-        } else if self.args.details && self.looked_at == DETAILS_MAX {
-            self.looked_at += 1;
-            note(&format!("details are shown for the first {DETAILS_MAX} locks only"));
+        state: &mut pb::LockState,
+    ) -> Result<Option<i32>, ToolError> {
+        if !self.args.details || self.looked_at > DETAILS_MAX {
+            return Ok(None);
         }
-        Ok(pb::GetLockResponse { lock: Some(state), waiters: -1, ..Default::default() })
+        self.looked_at += 1;
+        if self.looked_at > DETAILS_MAX {
+            note(&format!("details are shown for the first {DETAILS_MAX} locks only"));
+            return Ok(None);
+        }
+        let asked = pb::GetLockRequest {
+            resource_id: state.resource_id.clone(),
+            namespace: state.namespace.clone(),
+            ..Default::default()
+        };
+        let found = locks.get(asked).await?;
+        // What was listed stays, because it is what the filters were applied to.
+        let grants = found.lock.map(|lock| lock.grants).unwrap_or_default();
+        for listed in &mut state.grants {
+            let same = grants.iter().find(|grant| grant.grant_id == listed.grant_id);
+            listed.remaining = same.and_then(|grant| grant.remaining);
+        }
+        Ok(Some(found.waiters))
     }
 
     fn add(
         &mut self,
-        found: &pb::GetLockResponse,
+        lock: &pb::LockState,
+        waiters: Option<i32>,
         output: &mut Output,
     ) -> Result<(), ToolError> {
-        let Some(lock) = &found.lock else { return Ok(()) };
         match self.args.output {
-            ListForm::Table | ListForm::Wide => self.table.row(self.cells(lock, found.waiters)),
+            ListForm::Table | ListForm::Wide => self.table.row(self.cells(lock, waiters)),
             ListForm::Name => {
                 let name = shown(&lock.namespace, &lock.resource_id);
                 let name = if output.is_terminal() { escaped(&name) } else { name };
                 output.line(&name)?;
             }
-            ListForm::Ndjson => output.line(&json(lock, found.waiters).to_string())?,
+            ListForm::Ndjson => output.line(&json(lock, waiters).to_string())?,
             ListForm::Json => {
                 let begin = if self.printed == 0 { "[" } else { "," };
-                output.line(&format!("{begin}{}", json(lock, found.waiters)))?;
+                output.line(&format!("{begin}{}", json(lock, waiters)))?;
             }
         }
         self.printed += 1;
         Ok(())
     }
 
-    fn end(&self, output: &mut Output) -> Result<(), ToolError> {
+    fn end(mut self, output: &mut Output) -> Result<(), ToolError> {
         match self.args.output {
-            ListForm::Table | ListForm::Wide => self.table.print(output)?,
+            ListForm::Table | ListForm::Wide => {
+                self.table.sort();
+                self.table.print(output)?;
+            }
             ListForm::Json if self.printed == 0 => output.line("[]")?,
             ListForm::Json => output.line("]")?,
             ListForm::Name | ListForm::Ndjson => {}
@@ -166,7 +174,7 @@ impl<'a> List<'a> {
         Ok(output.flush()?)
     }
 
-    fn cells(&self, lock: &pb::LockState, waiters: i32) -> Vec<String> {
+    fn cells(&self, lock: &pb::LockState, waiters: Option<i32>) -> Vec<String> {
         let first = lock.grants.first();
         let (is_wide, text) = (self.args.output == ListForm::Wide, |text: &str| escaped(text));
         let mut holder = text(first.map_or("", |grant| &grant.holder));
@@ -189,16 +197,16 @@ impl<'a> List<'a> {
             let left = first.and_then(|grant| grant.remaining);
             let left = left.and_then(|left| Duration::try_from(left).ok());
             cells.push(left.map(short).unwrap_or_default());
-            cells.push(if waiters < 0 { String::new() } else { waiters.to_string() });
+            cells.push(waiters.map(|waiters| waiters.to_string()).unwrap_or_default());
         }
         cells
     }
 }
 
 /// The API's object; with the number of waiters if that is known.
-fn json(lock: &pb::LockState, waiters: i32) -> Value {
+fn json(lock: &pb::LockState, waiters: Option<i32>) -> Value {
     let mut value = inspection_json::of_state(lock);
-    if waiters >= 0 {
+    if let Some(waiters) = waiters {
         value["waiters"] = waiters.into();
     }
     value

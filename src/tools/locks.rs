@@ -1,18 +1,21 @@
 //! The calls, the same on a store of this process and on a sidecar.
 
-use std::{collections::VecDeque, pin::Pin};
+use std::{collections::VecDeque, pin::Pin, time::Duration};
 
 use futures_util::{Stream, StreamExt as _};
 use leasehold_net::inspection::{ForcedBy, Inspector, Names};
 use leasehold_proto::locks::{self as pb, inspection_client::InspectionClient};
+use tokio::time::timeout;
 use tonic::{
-    Request, async_trait,
+    Request, Response, Status, async_trait,
     metadata::{Ascii, MetadataValue},
     transport::Channel,
 };
 
 use crate::ToolError;
 
+/// How long a sidecar may take to answer a call.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 /// The resources of a page.
 const PAGE_SIZE: i32 = 1000;
 
@@ -103,6 +106,16 @@ impl OfSidecar {
     }
 }
 
+/// The answer of a sidecar, which must not be waited for without end.
+async fn answered<T>(
+    call: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, ToolError> {
+    let answer = timeout(ANSWER_WITHIN, call).await.map_err(|_| {
+        ToolError::unavailable(format!("the sidecar did not answer within {ANSWER_WITHIN:?}"))
+    })?;
+    Ok(answer?.into_inner())
+}
+
 #[async_trait]
 impl Locks for OfSidecar {
     async fn get(
@@ -110,7 +123,7 @@ impl Locks for OfSidecar {
         mut asked: pb::GetLockRequest,
     ) -> Result<pb::GetLockResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        Ok(self.client.clone().get_lock(self.request(asked)).await?.into_inner())
+        answered(self.client.clone().get_lock(self.request(asked))).await
     }
 
     async fn list(
@@ -118,7 +131,7 @@ impl Locks for OfSidecar {
         mut asked: pb::ListLocksRequest,
     ) -> Result<pb::ListLocksResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        Ok(self.client.clone().list_locks(self.request(asked)).await?.into_inner())
+        answered(self.client.clone().list_locks(self.request(asked))).await
     }
 
     async fn waiters(
@@ -126,12 +139,12 @@ impl Locks for OfSidecar {
         mut asked: pb::ListWaitersRequest,
     ) -> Result<pb::ListWaitersResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        Ok(self.client.clone().list_waiters(self.request(asked)).await?.into_inner())
+        answered(self.client.clone().list_waiters(self.request(asked))).await
     }
 
     async fn watch(&self, mut asked: pb::WatchLocksRequest) -> Result<Events, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        let events = self.client.clone().watch_locks(self.request(asked)).await?.into_inner();
+        let events = answered(self.client.clone().watch_locks(self.request(asked))).await?;
         Ok(Box::pin(events.map(|event| event.map_err(ToolError::from))))
     }
 
@@ -140,7 +153,7 @@ impl Locks for OfSidecar {
         mut asked: pb::EndLocksRequest,
     ) -> Result<pb::EndLocksResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        Ok(self.client.clone().end_locks(self.request(asked)).await?.into_inner())
+        answered(self.client.clone().end_locks(self.request(asked))).await
     }
 }
 

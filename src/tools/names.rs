@@ -38,6 +38,11 @@ impl ScopeArgs {
     }
 }
 
+/// A name that a script left empty by mistake must not mean all of them.
+pub(crate) fn not_empty(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() { Err("it is empty") } else { Ok(text.to_owned()) }
+}
+
 /// A resource's name in one text: its namespace's segments and its own name.
 #[must_use]
 pub fn shown(namespace: &[String], resource: &str) -> String {

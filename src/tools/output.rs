@@ -2,9 +2,6 @@
 
 use std::io::{self, IsTerminal as _, StdoutLock, Write as _};
 
-/// The narrowest terminal that lines are cut to.
-const COLUMNS_MIN: u16 = 20;
-
 /// The standard output. Lines are buffered until [`Output::flush`].
 pub struct Output {
     out: io::BufWriter<StdoutLock<'static>>,
@@ -20,7 +17,7 @@ impl Output {
         let columns = size.and_then(Result::ok).map(|size| size.ws_col);
         Self {
             out: io::BufWriter::new(stdout.lock()),
-            columns: columns.filter(|columns| *columns >= COLUMNS_MIN).map(usize::from),
+            columns: columns.filter(|columns| *columns > 0).map(usize::from),
         }
     }
 

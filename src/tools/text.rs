@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use leasehold_lock::Clock;
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory as _};
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 /// A name with its control, format and bidirectional characters escaped.
 pub(crate) fn escaped(text: &str) -> String {
@@ -38,14 +38,11 @@ pub(crate) fn width(text: &str) -> usize {
 
 /// The beginning of a text that fits into these columns.
 pub(crate) fn cut(text: &str, columns: usize) -> &str {
-    let mut used = 0;
-    for (at, character) in text.char_indices() {
-        used += character.width().unwrap_or(0);
-        if used > columns {
-            return &text[..at];
-        }
-    }
-    text
+    // Several characters may be one sign, so widths do not add up.
+    let ends = text.char_indices().map(|(at, _)| at).chain([text.len()]);
+    let fits = |end: &usize| width(&text[..*end]) <= columns;
+    let end = ends.take_while(fits).last().unwrap_or(0);
+    &text[..end]
 }
 
 /// A duration as kubectl shows it: `5s`, `3m12s`, `4h10m`, `2d3h`.
@@ -96,6 +93,7 @@ mod tests {
         assert_eq!(cut("名前x", 4), "名前");
         assert_eq!(cut("名前x", 3), "名");
         assert_eq!(cut("abc", 10), "abc");
+        assert_eq!(width(cut(&"❤️".repeat(40), 40)), 40);
     }
 
     #[test]

@@ -68,8 +68,20 @@ fn time() -> String {
 }
 
 type Name = (Vec<String>, String);
-/// Grant IDs and their holders.
-type Grants = Vec<(String, String)>;
+
+/// The grants of a resource, as an event has them.
+#[derive(Clone, Debug, Default)]
+struct Grants {
+    /// IDs and holders: of all of them, or of the first hundred.
+    known: Vec<(String, String)>,
+    total: i32,
+}
+
+impl Grants {
+    fn are_all_known(&self) -> bool {
+        usize::try_from(self.total).is_ok_and(|total| total <= self.known.len())
+    }
+}
 
 /// What is held, as far as the watch has reported it.
 #[derive(Default)]
@@ -94,27 +106,15 @@ impl Known {
                 .remove(&name)
                 .or_else(|| self.before.remove(&name))
                 .unwrap_or_default();
-            let now: Grants =
-                state.grants.into_iter().map(|grant| (grant.grant_id, grant.holder)).collect();
-            let causes: HashMap<_, _> = event
-                .ended
-                .iter()
-                .filter_map(|ended| Some((&*ended.grant.as_ref()?.grant_id, ended.cause())))
-                .collect();
-            for (id, holder) in before.iter().filter(|grant| !now.contains(grant)) {
-                let cause = causes.get(&**id).copied().unwrap_or_default();
-                changes.push(ended(&name, cause, holder));
-            }
-            for (_, holder) in now.iter().filter(|grant| !before.contains(grant)) {
-                changes.push(line(&name, "granted", holder));
-            }
-            if !now.is_empty() {
+            let grants = state.grants.into_iter().map(|grant| (grant.grant_id, grant.holder));
+            let now = Grants { known: grants.collect(), total: state.grants_total };
+            changes = changed(&name, &before, &now, &event.ended);
+            if now.total > 0 {
                 self.held.insert(name, now);
             }
         } else if event.synced {
             for (name, grants) in self.before.drain() {
-                let unknown = pb::EndCause::Unknown;
-                changes.extend(grants.iter().map(|(_, holder)| ended(&name, unknown, holder)));
+                changes.extend(all_ended(&name, &grants));
             }
             if !std::mem::replace(&mut self.has_begun, true) {
                 return Vec::new();
@@ -122,6 +122,43 @@ impl Known {
         }
         if self.has_begun { changes } else { Vec::new() }
     }
+}
+
+/// The changes of a resource.
+fn changed(name: &Name, before: &Grants, now: &Grants, ends: &[pb::EndedGrant]) -> Vec<String> {
+    let cause_of = |id: &str| {
+        let is_it =
+            |end: &&pb::EndedGrant| end.grant.as_ref().is_some_and(|g| g.grant_id == id);
+        ends.iter().find(is_it).map(pb::EndedGrant::cause).unwrap_or_default()
+    };
+    if before.are_all_known() && now.are_all_known() {
+        let gone = before.known.iter().filter(|grant| !now.known.contains(grant));
+        let new = now.known.iter().filter(|grant| !before.known.contains(grant));
+        let gone = gone.map(|(id, holder)| ended(name, cause_of(id), holder));
+        return gone.chain(new.map(|(_, holder)| line(name, "granted", holder))).collect();
+    }
+    // Of many readers the event has the first and the ends.
+    let mut changes: Vec<_> = ends
+        .iter()
+        .filter_map(|end| Some(ended(name, end.cause(), &end.grant.as_ref()?.holder)))
+        .collect();
+    let ended = i32::try_from(ends.len()).unwrap_or(i32::MAX);
+    let more = now.total.saturating_sub(before.total).saturating_add(ended);
+    if more > 0 {
+        changes.push(line(name, &format!("granted to {more} more"), ""));
+    }
+    changes
+}
+
+/// The ends of all grants that a resource had before a watch was broken.
+fn all_ended(name: &Name, grants: &Grants) -> Vec<String> {
+    let unknown = pb::EndCause::Unknown;
+    let known = grants.known.iter().map(|(_, holder)| ended(name, unknown, holder));
+    let mut changes: Vec<_> = known.collect();
+    if !grants.are_all_known() {
+        changes.push(line(name, &format!("ended for all {}", grants.total), ""));
+    }
+    changes
 }
 
 fn ended(name: &Name, cause: pb::EndCause, holder: &str) -> String {
@@ -141,6 +178,11 @@ mod tests {
     use super::*;
 
     fn state(resource: &str, grants: &[&str]) -> pb::LockEvent {
+        state_of(resource, grants, grants.len())
+    }
+
+    /// The state of a resource with `total` grants, of which the event has these.
+    fn state_of(resource: &str, grants: &[&str], total: usize) -> pb::LockEvent {
         let grants = grants.iter().map(|holder| pb::GrantInfo {
             grant_id: (*holder).to_owned(),
             holder: (*holder).to_owned(),
@@ -149,6 +191,7 @@ mod tests {
         let state = pb::LockState {
             resource_id: resource.into(),
             grants: grants.collect(),
+            grants_total: i32::try_from(total).unwrap(),
             ..Default::default()
         };
         pb::LockEvent { state: Some(state), ..Default::default() }
@@ -180,6 +223,24 @@ mod tests {
             cause: pb::EndCause::Expired.into(),
         }];
         assert_eq!(known.apply(free), ["r ended (expired) a"]);
+    }
+
+    fn end(holder: &str) -> pb::EndedGrant {
+        let grant = pb::GrantInfo { holder: holder.into(), ..Default::default() };
+        pb::EndedGrant { grant: Some(grant), cause: pb::EndCause::Released.into() }
+    }
+
+    /// One that moved into the event's part of the grants once counted as granted.
+    #[test]
+    fn of_more_readers_than_an_event_has_the_ends_and_a_count_are_printed() {
+        let mut known = began([state_of("r", &["a", "b"], 3)]);
+        let mut left = state_of("r", &["b", "c"], 3);
+        left.ended = vec![end("a")];
+        assert_eq!(known.apply(left), ["r ended (released) a", "r granted to 1 more"]);
+        let mut left = state_of("r", &["b", "c"], 2);
+        left.ended = vec![end("d")];
+        assert_eq!(known.apply(left), ["r ended (released) d"]);
+        assert_eq!(known.apply(state("r", &["b", "c", "e"])), ["r granted e"]);
     }
 
     #[test]

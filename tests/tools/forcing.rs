@@ -82,3 +82,23 @@ async fn a_resource_or_a_prefix_must_be_named() {
     let stage = Stage::start().await;
     stage.run(&["force-unlock", "--yes"]).says(64, "--prefix");
 }
+
+/// An empty variable of a script once ended every lock of the store, or every reader.
+#[tokio::test]
+async fn an_empty_prefix_name_or_grant_ends_nothing() {
+    let stage = Stage::start().await;
+    stage.lock("order-1", "holder").await;
+    for empty in [&["--prefix", ""][..], &[""], &["order-1", "--grant", ""]] {
+        let ended = stage.run(&[&["force-unlock", "--yes"], empty].concat());
+        ended.says(64, "it is empty");
+    }
+    assert_eq!(stage.run(&["get", "order-1"]).status, 0);
+}
+
+#[tokio::test]
+async fn a_reason_that_the_api_refuses_is_refused() {
+    let stage = Stage::start().await;
+    stage.lock("order-1", "holder").await;
+    let ended = stage.run(&["force-unlock", "order-1", "--yes", "--reason", "a\nb"]);
+    ended.says(64, "--reason");
+}

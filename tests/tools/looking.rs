@@ -113,3 +113,12 @@ async fn get_of_a_free_resource_ends_with_1() {
     let stage = Stage::start().await;
     stage.run(&["get", "order-1"]).is(1, "free, 0 waiting\n");
 }
+
+#[tokio::test]
+async fn details_are_those_of_the_listed_grants() {
+    let stage = Stage::start().await;
+    stage.share("report", "a/1").await;
+    stage.share("report", "b/1").await;
+    let listed = stage.run(&["list", "--holder", "b/", "--details"]).stdout;
+    assert!(listed.contains("b/1") && !listed.contains("a/1"), "{listed}");
+}

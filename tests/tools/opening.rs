@@ -80,7 +80,8 @@ async fn a_store_that_is_down_is_69() {
     list("etcd://127.0.0.1:1", &[]).says(69, "127.0.0.1:1");
     list("unix:/nowhere.sock", &[]).says(69, "/nowhere.sock");
     let mut of_sidecar = leasehold(&["list", "--store", "dapr:locks"]);
-    ended(of_sidecar.env("DAPR_GRPC_PORT", "1")).says(69, "");
+    ended(of_sidecar.env("DAPR_GRPC_PORT", "1")).says(69, "DAPR_GRPC_PORT");
+    ended(of_sidecar.env("DAPR_GRPC_PORT", "http")).says(64, "is no port");
 }
 
 #[tokio::test]
@@ -94,11 +95,38 @@ async fn an_instance_that_nobody_initialised_is_69() {
 #[tokio::test]
 async fn a_store_that_cannot_be_named_is_64() {
     list("memory", &[]).says(64, "unix:PATH");
+    let yaml = component("memory", "");
+    let path = yaml.path().to_str().unwrap();
+    list("locks", &["--resources-path", path]).says(64, "unix:PATH");
+    list("unix:", &[]).says(64, "no socket");
+    list("unix:/x?instance=a&instance=b", &[]).says(64, "twice");
     list("nope://h", &[]).says(64, "redis://");
     list("locks", &[]).says(64, "no lock store");
     list("unix:/x?other=1", &[]).says(64, "instance");
     list("dapr:locks", &["--app-id", "a"]).says(64, "--app-id");
     ended(&mut leasehold(&["list"])).says(64, "--store");
+}
+
+#[tokio::test]
+async fn a_port_of_another_protocol_is_69() {
+    let redis = RedisServer::start();
+    let mut of_sidecar = leasehold(&["list", "--store", "dapr:locks"]);
+    ended(of_sidecar.env("DAPR_GRPC_PORT", redis.port().to_string()))
+        .says(69, "DAPR_GRPC_PORT");
+}
+
+#[tokio::test]
+async fn a_sidecar_that_asks_for_a_token_gets_it() {
+    let redis = RedisServer::start();
+    let yaml =
+        component("redis", &format!("{{name: redisHost, value: '{}'}}", redis.address()));
+    let token = std::path::Path::new("hush");
+    let mut sidecar = Leasehold::sidecar(yaml.path(), &[], &[("DAPR_API_TOKEN", token)]);
+    let (grpc, _) = sidecar.listening().await.unwrap();
+    let mut of_sidecar = leasehold(&["list", "-o", "name", "--store", "dapr:locks"]);
+    of_sidecar.env("DAPR_GRPC_PORT", grpc.port().to_string());
+    assert_eq!(ended(&mut of_sidecar).status, 77);
+    ended(of_sidecar.env("DAPR_API_TOKEN", "hush")).is(0, "");
 }
 
 #[tokio::test]

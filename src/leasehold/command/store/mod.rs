@@ -127,10 +127,15 @@ impl StoreArgs {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (own, items): (Items, Items) =
             url::parameters(query)?.into_iter().partition(|(key, _)| key == "instance");
-        if let Some((other, _)) = items.iter().find(|(key, _)| key != app_names::PROPERTY) {
+        if let Some((other, _)) =
+            items.iter().find(|(key, _)| !key.eq_ignore_ascii_case(app_names::PROPERTY))
+        {
             return Err(ToolError::usage(format!(
                 "--store: unix: takes the parameters instance and keyPrefix, and no {other}"
             )));
+        }
+        if path.is_empty() {
+            return Err(ToolError::usage("--store: unix: names no socket"));
         }
         let instance = own.into_iter().next().map(|(_, name)| name).unwrap_or_default();
         let app = self.app(&instance, &items)?;
@@ -151,6 +156,9 @@ impl StoreArgs {
         let app = self.app(name, &items)?;
         let is_prefix = |key: &str| key.eq_ignore_ascii_case(app_names::PROPERTY);
         let items: Items = items.into_iter().filter(|(key, _)| !is_prefix(key)).collect();
+        if kind.url.is_none() {
+            return Err(url::memory());
+        }
         kind.check(items.clone())?;
         let store = kind.open(items, Clock::system(), None).await;
         let store = store.map_err(|error| refused(kind, error))?;
@@ -180,10 +188,10 @@ impl StoreArgs {
 
 /// Tells refused credentials from other settings that the server has refused.
 fn refused(kind: Kind, error: LockError) -> ToolError {
-    let is_credential = |key: &str| kind.url.is_some_and(|url| url.is_credential(key));
+    let refusable = kind.url.map(|url| url.refused).unwrap_or_default();
     match &error {
         LockError::InvalidMetadata(violations)
-            if violations.iter().any(|violation| is_credential(&violation.field)) =>
+            if violations.iter().any(|violation| refusable.contains(&&*violation.field)) =>
         {
             ToolError::refused(error.to_string())
         }

@@ -27,7 +27,12 @@ pub(super) fn read(
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash));
     let (user, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-    if user.contains(':') {
+    // A password with a slash or a question mark ends the authority early.
+    let has_stray_at = path.contains('@')
+        || query
+            .split('&')
+            .any(|pair| pair.split('=').next().is_some_and(|key| key.contains('@')));
+    if user.contains(':') || has_stray_at {
         return Err(no_secrets("a password"));
     }
     if hosts.is_empty() {
@@ -63,13 +68,16 @@ pub(super) fn read(
 
 /// The parameters of a query, decoded.
 pub(super) fn parameters(query: &str) -> Result<Vec<(String, String)>, ToolError> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decoded(key)?, decoded(value)?))
-        })
-        .collect()
+    let mut parameters: Vec<(String, String)> = Vec::new();
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let (key, value) = (decoded(key)?, decoded(value)?);
+        if parameters.iter().any(|(known, _)| key.eq_ignore_ascii_case(known)) {
+            return Err(ToolError::usage(format!("--store: {key} is given twice")));
+        }
+        parameters.push((key, value));
+    }
+    Ok(parameters)
 }
 
 /// The error for the memory store.
@@ -160,6 +168,7 @@ mod tests {
                     password: "password",
                     secrets: &["password", "key"],
                     pem: &["cert"],
+                    refused: &[],
                 }),
             ),
             kind(
@@ -173,6 +182,7 @@ mod tests {
                     password: "password",
                     secrets: &["password"],
                     pem: &[],
+                    refused: &[],
                 }),
             ),
             kind("memory", None),
@@ -215,7 +225,13 @@ mod tests {
 
     #[test]
     fn secrets_are_refused_and_not_repeated() {
-        for url in ["number://u:hush@h", "number://h?PASSWORD=hush", "number://h?key=hush"] {
+        for url in [
+            "number://u:hush@h",
+            "number://h?PASSWORD=hush",
+            "number://h?key=hush",
+            "number://u:1?hush@h",
+            "number://u:1/hush@h",
+        ] {
             let error = error(url);
             assert!(error.contains("LEASEHOLD_PASSWORD"), "{error}");
             assert!(!error.contains("hush"), "{error}");
