@@ -94,7 +94,13 @@ outside-test: programs ## The part of `test-all` that other languages' toolchain
 	$(MAKE) --jobs=2 --keep-going --output-sync=target daprd-test thirdparty-test redis-front-test clients-test
 
 .PHONY: heavy-test
-heavy-test: redis-script-test planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
+heavy-test: redis-script-test lock-trees planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
+
+TREES ?= 300
+.PHONY: lock-trees
+lock-trees: programs ## Run commands under locks, TREES random process trees in which random processes are killed
+	LEASEHOLD="$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/leasehold" LEASEHOLD_SEEDS=$(TREES) \
+		$(CARGO) test --workspace --test lock_command -- --nocapture random
 
 .PHONY: redis-script-test
 redis-script-test: programs ## The tests of the Redis backend on servers without functions
@@ -106,7 +112,7 @@ SEEDS ?= 20000
 .PHONY: sim
 sim: ## Run the state machines under simulated time, SEEDS schedules each; prints seeds a minute
 	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold-memory --test sim -- --nocapture
-	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold-held --package leasehold-etcd --lib -- --nocapture tests::chance schedules
+	LEASEHOLD_SEEDS=$(SEEDS) $(CARGO) test --package leasehold-held --package leasehold-etcd --package leasehold-supervise --lib -- --nocapture tests::chance schedules simulation
 
 .PHONY: planted
 planted: setup ## Plant known defects in a copy of the sources; each must be found by its test

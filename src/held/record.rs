@@ -6,7 +6,7 @@ use leasehold_lock::{
     Abandoned, AttemptId, FencingToken, GrantId, Instant, LockError, LockId, Mode, Renewed,
     RequestId, ResourceId,
 };
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 
 use super::{
     Cause, Change, HoldEnd, MaxHold, Resource,
@@ -51,6 +51,8 @@ pub struct Holding {
     pub max_hold: MaxHold,
     /// Its permit to be one of the held locks; see [`Engine::place`](super::Engine::place).
     pub place: OwnedSemaphorePermit,
+    /// Who is told until when its holder may rely on it, if anybody is.
+    pub deadlines: Option<watch::Sender<Instant>>,
 }
 
 /// A lost lock, as it is reported to its app.

@@ -173,9 +173,13 @@ impl Table {
         }
     }
 
-    /// Moves a record to where its schedule now says. Returns when it is next due.
+    /// Moves a record to where its schedule now says, and tells its deadline. Returns when it is
+    /// next due.
     pub(super) fn reschedule(&mut self, id: RecordId) -> Option<Instant> {
         let record = self.records.get_mut(&id)?;
+        if let Some(deadlines) = &record.holding.deadlines {
+            deadlines.send_replace(record.schedule.belief.safe_deadline());
+        }
         let next = record.schedule.next();
         if next != record.timer {
             self.timers.remove(&(record.timer, id));

@@ -4,6 +4,8 @@ use std::process::ExitCode;
 
 use leasehold_util::{descriptors, signals::StopSignals};
 
+#[cfg(target_os = "linux")]
+use leasehold::command::lock;
 use leasehold::{
     command::{Cli, Command, ServerCommand, StartError, redis_front, serve, sidecar, tool},
     runtime, telemetry,
@@ -29,6 +31,13 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { EXIT_CONFIGURATION } else { 0 });
         }
     };
+    // Before there are threads.
+    #[cfg(target_os = "linux")]
+    if let Command::Lock(lock) = &cli.command {
+        #[cfg(feature = "jemalloc")]
+        let _ = tikv_jemalloc_ctl::background_thread::write(false);
+        return ExitCode::from(lock::run(lock));
+    }
     // The last lines are written when this is dropped, at the end of this function.
     let _logs = match telemetry::init(cli.log_level(), cli.log_as_json) {
         Ok(logs) => logs,
@@ -44,6 +53,9 @@ fn main() -> ExitCode {
         Ok(runtime) => match cli.command {
             Command::Tool(tool) => tool::run(&runtime, tool),
             Command::Server(server) => runtime.block_on(run(server)),
+            // It has returned.
+            #[cfg(target_os = "linux")]
+            Command::Lock(_) => ExitCode::FAILURE,
         },
         Err(error) => {
             error!(%error, "no runtime");

@@ -69,6 +69,23 @@ pub fn init(level: LogLevel, as_json: bool) -> io::Result<Logs> {
     } else {
         log.with_ansi(io::stderr().is_terminal()).with_target(false).try_init()
     };
+    log_panics();
+    Ok(Logs(queue))
+}
+
+/// Starts to log for another process, which shows the lines: without time and colours. `writer`
+/// must not wait for a reader.
+pub fn init_lines<W>(level: LogLevel, writer: impl Fn() -> W + Send + Sync + 'static)
+where
+    W: io::Write + 'static,
+{
+    let filter = EnvFilter::from(level.directive());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
+    let _ = log.with_ansi(false).with_target(false).without_time().try_init();
+    log_panics();
+}
+
+fn log_panics() {
     // The default hook writes to stderr directly, and waits for its reader.
     std::panic::set_hook(Box::new(|panic| {
         let panic = panic.to_string().replace('\n', " ");
@@ -79,5 +96,4 @@ pub fn init(level: LogLevel, as_json: bool) -> io::Result<Logs> {
             error!("{panic}");
         }
     }));
-    Ok(Logs(queue))
 }

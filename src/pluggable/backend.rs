@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use leasehold_lock::{
     self as lock, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
-    LockId, Release, ReleaseOf, Renewal, Renewed, ResourceId, inspect::Inspect,
+    LockId, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl, inspect::Inspect,
 };
 use leasehold_proto::components::{LockResponse, PingRequest};
 use leasehold_util::retry::Backoff;
@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
+    absent_ttl,
     connection::Connection,
     rpc,
     status::Verb,
@@ -22,11 +23,11 @@ use super::{
 
 /// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], plus a random
 /// part of up to as much, longer than the idle time for which a draining store waits.
-const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
-const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
+pub(super) const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
+pub(super) const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
 /// A call that lasted longer than this had reached the store, so an outage that ended it is
 /// a new one.
-const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
+pub(super) const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
 
 /// A third-party lock store.
 pub(super) struct Pluggable {
@@ -180,7 +181,7 @@ impl Backend for Pluggable {
         let message = renew_request(renewal);
         let calling = self.connection.call(Verb::Renew, message, Some(until), rpc::renew_lock);
         let (since, response) = calling.await?;
-        let ttl = from_wire(response.ttl).unwrap_or(renewal.ttl.duration());
+        let ttl = ttl_or(from_wire(response.ttl), renewal.ttl)?;
         // At most this attempt with this lock ID is undone: see `undo`.
         let granted = self.tries.granted(&renewal.resource, &renewal.lock_id);
         Ok(Renewed { id: granted.map(GrantId::from), ttl, since })
@@ -241,10 +242,17 @@ pub(crate) fn grant(
     Ok(Grant {
         id: response.grant_id.parse().ok(),
         token,
-        ttl: from_wire(response.ttl).unwrap_or(attempt.ttl.duration()),
+        ttl: ttl_or(from_wire(response.ttl), attempt.ttl)?,
         since: sent,
         // With a request ID it may be the grant of an earlier attempt.
         created: attempt.request_id.is_none() && lock_id == attempt.lock_id,
         lock_id,
     })
+}
+
+/// The TTL granted: what the store says, or else what it was asked for.
+fn ttl_or(granted: Option<Duration>, asked: Ttl) -> Result<Duration, BackendError> {
+    let asked = Some(asked.duration()).filter(|asked| *asked != absent_ttl());
+    let unknown = || BackendError::Unknown("granted, but the answer has no TTL".into());
+    granted.or(asked).ok_or_else(unknown)
 }

@@ -20,6 +20,7 @@ mod connection;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inspect;
+mod of_sidecar;
 mod rpc;
 mod status;
 mod tries;
@@ -33,6 +34,7 @@ use connection::{Connection, Instance};
 use leasehold_lock::{LockError, Settings, Store, properties::Properties};
 
 pub use connection::socket_path;
+pub use of_sidecar::SidecarStore;
 
 /// How long a component may take to answer a process that attaches to it.
 const ATTACH_WITHIN: Duration = Duration::from_secs(5);
@@ -69,7 +71,9 @@ impl PluggableComponent {
     /// lost later, until the other process initialises it again.
     pub async fn attach(socket: PathBuf, instance: &str) -> Result<Store, LockError> {
         let instance = Instance::new(instance, None, ATTACH_WITHIN)?;
-        connect(socket, instance, settings(&BTreeMap::new())).await
+        let absent = absent_ttl();
+        let settings = Settings { ttl_default: absent, ttl_max: absent, ..Settings::default() };
+        connect(socket, instance, settings).await
     }
 }
 
@@ -90,6 +94,12 @@ impl std::fmt::Debug for PluggableComponent {
             .field("instance", &self.instance)
             .finish_non_exhaustive()
     }
+}
+
+/// Stands for a TTL that is not sent, so that the store's own default holds: the default of a
+/// store whose settings are not known here.
+pub(crate) fn absent_ttl() -> Duration {
+    Duration::from_secs(u32::MAX.into())
 }
 
 /// The limits that the properties have under leasehold's keys. The keys belong to the store,

@@ -9,7 +9,7 @@ pub(super) fn lock_request(attempt: &Attempt) -> LockRequest {
     let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
     LockRequest {
         resource_id: attempt.resource.as_str().to_owned(),
-        ttl: to_wire(attempt.ttl.duration()),
+        ttl: ttl_to_wire(attempt.ttl.duration()),
         metadata: Default::default(),
         lock_id: sent_lock_id(attempt).map(LockId::as_str).unwrap_or_default().to_owned(),
         request_id: text(attempt.request_id.as_ref().map(RequestId::as_str)),
@@ -33,7 +33,7 @@ pub(super) fn renew_request(renewal: &Renewal) -> RenewLockRequest {
     RenewLockRequest {
         resource_id: renewal.resource.as_str().to_owned(),
         lock_id: renewal.lock_id.as_str().to_owned(),
-        ttl: to_wire(renewal.ttl.duration()),
+        ttl: ttl_to_wire(renewal.ttl.duration()),
         metadata: Default::default(),
     }
 }
@@ -48,8 +48,9 @@ pub(super) fn unlock_request(resource: &ResourceId, lock_id: Option<&LockId>) ->
     }
 }
 
-fn to_wire(duration: Duration) -> Option<prost_types::Duration> {
-    duration.try_into().ok()
+/// A TTL as messages have it; `None` for the store's default.
+pub(crate) fn ttl_to_wire(ttl: Duration) -> Option<prost_types::Duration> {
+    (ttl != super::absent_ttl()).then(|| ttl.try_into().ok())?
 }
 
 /// A duration; `None` if it is absent or negative.

@@ -157,6 +157,7 @@ impl App {
             renewed,
             max_hold: max_hold.map_or(MaxHold::Unlimited, MaxHold::Asked),
             place: self.engine.place().unwrap(),
+            deadlines: None,
         };
         let resource = holding.resource.clone();
         if streamed {

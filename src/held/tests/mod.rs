@@ -84,6 +84,7 @@ impl Setup {
             renewed: true,
             max_hold: MaxHold::Unlimited,
             place: self.engine.place().unwrap(),
+            deadlines: None,
         }
     }
 

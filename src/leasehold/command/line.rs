@@ -11,6 +11,8 @@ use leasehold_sidecar::SidecarArgs;
 use leasehold_tools::{force::ForceArgs, get::GetArgs, list::ListArgs, watch::WatchArgs};
 
 use super::StoreArgs;
+#[cfg(target_os = "linux")]
+use super::lock::LockCommand;
 use crate::{backend::KINDS, telemetry::LogLevel};
 
 /// Distributed locks that people can trust: a lock store for Dapr over etcd,
@@ -48,6 +50,8 @@ impl Cli {
     pub fn log_level(&self) -> LogLevel {
         self.log_level.unwrap_or(match self.command {
             Command::Tool(_) => LogLevel::Warn,
+            #[cfg(target_os = "linux")]
+            Command::Lock(_) => LogLevel::Warn,
             Command::Server(_) => LogLevel::Info,
         })
     }
@@ -89,6 +93,9 @@ pub enum Command {
     Server(ServerCommand),
     #[command(flatten)]
     Tool(ToolCommand),
+    #[cfg(target_os = "linux")]
+    #[command(flatten)]
+    Lock(LockCommand),
 }
 
 /// The commands that serve until they are stopped.
@@ -247,6 +254,7 @@ mod tests {
             &["leasehold", "get", "sidecar", "-rf"][..],
             &["leasehold", "--log-level", "sidecar", "get", "-rf"],
             &["leasehold", "--log-as-json", "list", "sidecar", "-long"],
+            &["leasehold", "lock", "sidecar", "--", "rm", "-rf", "x"],
         ] {
             let given: Vec<_> = line.iter().map(OsString::from).collect();
             assert_eq!(with_double_dashes(given.clone()), given);

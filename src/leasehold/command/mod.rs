@@ -3,6 +3,8 @@
 mod error;
 mod instances;
 mod line;
+#[cfg(target_os = "linux")]
+pub mod lock;
 pub mod redis_front;
 pub mod serve;
 pub mod sidecar;

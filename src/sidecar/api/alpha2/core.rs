@@ -198,6 +198,7 @@ impl Locks {
             renewed: !call.no_renewal,
             max_hold,
             place,
+            deadlines: None,
         };
         Ok(UndeliveredGrant { granted, engine: self.engine.clone(), holding, in_flight })
     }

@@ -1,0 +1,125 @@
+//! A lock that is held for the supervisor.
+
+use std::time::Duration;
+
+use leasehold_held::{Cause, Engine, EngineOptions, HeldError, Holding, MaxHold, Resource};
+use leasehold_lock::{FencingToken, Granted, Instant, LockError, LockId, Mode, UnlockRequest};
+use leasehold_supervise::{BootTime, Report, Wish};
+use leasehold_util::retry::Backoff;
+use tokio::{
+    sync::{mpsc, watch},
+    time::timeout,
+};
+
+use super::{
+    LockArgs,
+    process::{RELEASE_WITHIN, Shared},
+    target::Target,
+};
+
+const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
+const RETRY_DELAY_MAX: Duration = Duration::from_millis(500);
+
+/// What follows.
+pub(super) enum Held {
+    /// Nothing.
+    Over,
+    /// Another acquisition.
+    Again,
+}
+
+/// Renews a lock until the supervisor says that nothing is left of the command. Only then is it
+/// released.
+pub(super) async fn hold(
+    target: &Target,
+    granted: Granted,
+    args: &LockArgs,
+    reports: &Shared,
+    wishes: &mut mpsc::Receiver<Wish>,
+) -> Held {
+    let (_healthy, health) = watch::channel(true);
+    let (sender, mut lost) = mpsc::channel(1);
+    let engine = Engine::start(EngineOptions::default(), health, sender);
+    let (deadlines, mut deadline) = watch::channel(granted.since);
+    let resource = target.resource.clone();
+    let Some(place) = engine.place() else { return Held::Over };
+    // From here on it is not undone: the supervisor decides.
+    granted.receipt.accept();
+    let (token, ttl) = (granted.token, granted.ttl);
+    let lock_id = granted.lock_id.clone();
+    engine.hold(Holding {
+        resource: resource.clone(),
+        app_resource: resource.id.clone(),
+        lock_id: granted.lock_id,
+        attempt: granted.attempt,
+        grant_id: granted.id,
+        mode: if args.options.shared { Mode::Shared } else { Mode::Exclusive },
+        token,
+        request_id: None,
+        ttl,
+        asked: args.options.ttl.unwrap_or(ttl),
+        since: granted.since,
+        renewed: true,
+        // The supervisor sees to that.
+        max_hold: MaxHold::Unlimited,
+        place,
+        deadlines: Some(deadlines),
+    });
+    note(reports, &mut deadline);
+    reports.send(&Report::Granted { token: token.map(FencingToken::get), ttl });
+    loop {
+        tokio::select! {
+            Ok(()) = deadline.changed() => note(reports, &mut deadline),
+            Some(lock) = lost.recv() => {
+                // The supervisor knows the deadline, which is every other loss.
+                if lock.cause == Cause::Forced {
+                    reports.0.lock().forced();
+                }
+            }
+            wish = wishes.recv() => match wish {
+                Some(Wish::Starts) => {}
+                Some(Wish::Release) => {
+                    let confirmed = release(&engine, &resource, &lock_id).await;
+                    reports.send(&Report::Released { confirmed });
+                    return Held::Over;
+                }
+                Some(Wish::ReleaseAndWait) => {
+                    release(&engine, &resource, &lock_id).await;
+                    return Held::Again;
+                }
+                Some(Wish::Died) | None => return Held::Over,
+            },
+        }
+    }
+}
+
+/// Notes the newest deadline.
+fn note(reports: &Shared, deadline: &mut watch::Receiver<Instant>) {
+    // This clock first: whatever passes between the two makes the deadline earlier.
+    let now = BootTime::now();
+    let left = deadline.borrow_and_update().saturating_duration_since(Instant::now());
+    reports.0.lock().note_deadline(now + left);
+}
+
+/// Releases the lock. Returns whether it is known to have ended.
+async fn release(engine: &Engine, resource: &Resource, lock_id: &LockId) -> bool {
+    let releasing = async {
+        let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
+        loop {
+            let mut result = engine.unlock(resource, lock_id.clone()).await;
+            if matches!(result, Err(HeldError::Lost(cause)) if cause != Cause::Forced) {
+                // The store may still have it.
+                let request = UnlockRequest::owner(resource.id.clone(), lock_id.clone());
+                result = resource.store.store().unlock(request).await.map_err(HeldError::from);
+            }
+            match result {
+                Ok(())
+                | Err(HeldError::Lost(_) | HeldError::Lock(LockError::NotFound { .. })) => {
+                    return;
+                }
+                Err(_) => backoff.pause().await,
+            }
+        }
+    };
+    timeout(RELEASE_WITHIN, releasing).await.is_ok()
+}

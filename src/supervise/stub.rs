@@ -1,0 +1,59 @@
+//! Becomes the command: the supervisor's child, until it execs.
+//!
+//! It sets what only a process itself can set, and stops. So the supervisor has the time to tell
+//! the lock process of it and to look at the deadline once more, and then lets it go on.
+
+use std::{
+    ffi::OsString, io::Write as _, os::unix::process::CommandExt as _, process::Command,
+};
+
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
+};
+
+use crate::exit;
+
+/// The arguments of the stub.
+#[derive(Clone, Debug, clap::Args)]
+pub struct StubArgs {
+    /// The supervisor
+    parent: i32,
+
+    /// What to run
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+impl StubArgs {
+    /// The command line of a stub, without the program.
+    pub(crate) fn line(parent: Pid, command: &[OsString]) -> Vec<OsString> {
+        let mut line =
+            vec![STUB.into(), parent.as_raw_nonzero().to_string().into(), OsString::from("--")];
+        line.extend_from_slice(command);
+        line
+    }
+}
+
+/// The name of the hidden command.
+pub const STUB: &str = "lock-stub";
+
+/// Becomes the command. Returns the exit status if that fails.
+#[must_use]
+pub fn become_command(args: &StubArgs) -> u8 {
+    // If the supervisor dies, the command must not run on without the lock.
+    if set_parent_process_death_signal(Some(Signal::KILL)).is_err()
+        || getppid() != Pid::from_raw(args.parent)
+        || kill_process(getpid(), Signal::STOP).is_err()
+    {
+        return exit::DEFECT;
+    }
+    let Some((program, arguments)) = args.command.split_first() else { return exit::USAGE };
+    let error = Command::new(program).args(arguments).exec();
+    let shown = program.to_string_lossy();
+    let _ = writeln!(std::io::stderr(), "leasehold lock: {}: {error}", shown.escape_debug());
+    if error.kind() == std::io::ErrorKind::NotFound {
+        exit::NOT_FOUND
+    } else {
+        exit::CANNOT_RUN
+    }
+}
