@@ -6,7 +6,7 @@
 //! Each attempt has a request ID of its own. An attempt of unknown outcome is repeated with that
 //! ID, which finds its grant, and the grant is released.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use leasehold_lock::{
@@ -18,7 +18,7 @@ use leasehold_proto::locks::{
     locks_client::LocksClient,
 };
 use leasehold_util::retry::Backoff;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{
     Request, Status,
     metadata::{Ascii, MetadataValue},
@@ -34,6 +34,8 @@ use super::{
 };
 
 const TOKEN_KEY: &str = "dapr-api-token";
+/// How long a sidecar may take to answer at the start.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
 /// A store of a sidecar.
 #[derive(Clone, Debug)]
@@ -56,7 +58,11 @@ impl SidecarStore {
     ///
     /// The sidecar's answer.
     pub async fn open(self) -> Result<Store, Status> {
-        self.client().check_locks(self.request(CheckLocksRequest::default())).await?;
+        let mut client = self.client();
+        let asking = client.check_locks(self.request(CheckLocksRequest::default()));
+        timeout(ANSWER_WITHIN, asking).await.map_err(|_| {
+            Status::unavailable(format!("the sidecar did not answer within {ANSWER_WITHIN:?}"))
+        })??;
         let settings = Settings {
             ttl_default: absent_ttl(),
             ttl_max: absent_ttl(),

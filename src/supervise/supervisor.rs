@@ -374,7 +374,7 @@ impl<'a> Supervisor<'a> {
                     .into()
             }
             Note::LockProcessDied => {
-                "the process that renews the lock has ended; the lock ends with its TTL".into()
+                "the process that acquires and renews the lock has ended".into()
             }
             Note::NotReleased => "the lock was not released; it ends with its TTL".into(),
         };

@@ -20,7 +20,7 @@ fn a_command_ends_at_the_deadline_after_the_death_of_the_lock_process() {
     kill_process(run.lock_process(), Signal::KILL).unwrap();
     assert_eq!(run.status(), 79);
     marker.is_gone();
-    assert!(run.stderr().contains("process that renews the lock has ended"));
+    assert!(run.stderr().contains("renews the lock has ended"), "{}", run.stderr());
     backend.becomes_free("r");
 }
 
@@ -61,6 +61,32 @@ fn the_death_of_the_supervisor_ends_the_command_and_its_group_at_once() {
         marker.goes();
         backend.becomes_free("r");
     }
+}
+
+/// Trap: redis 31
+#[test]
+fn a_killed_supervisor_leaves_the_lock_to_its_ttl() {
+    let backend = Backend::redis();
+    let mut run = backend.lock(&["--ttl", "20s", "r", "--", "sh", "-c", "echo on; sleep 1000"]);
+    run.writes("on");
+    let lock_process = run.lock_process();
+    run.signal(Signal::KILL);
+    run.status();
+    until("the lock process ends", || {
+        rustix::process::test_kill_process(lock_process).is_err().then_some(())
+    });
+    assert!(!backend.is_free("r"));
+}
+
+/// It may have acquired the lock without saying so.
+#[test]
+fn the_death_of_the_lock_process_ends_the_wait() {
+    let backend = Backend::redis();
+    let holder = backend.lock(&["r", "--", "sh", "-c", "echo on; sleep 1000"]);
+    holder.writes("on");
+    let mut waiting = backend.lock(&["r", "--", "true"]);
+    kill_process(waiting.lock_process(), Signal::KILL).unwrap();
+    assert_eq!(waiting.status(), 70);
 }
 
 #[test]
