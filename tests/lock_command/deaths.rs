@@ -11,12 +11,20 @@ fn stubborn(marker: &Marker) -> String {
     format!("trap '' TERM; echo on; while :; do sleep 0.1; : {}; done", marker.0)
 }
 
+/// Such a command, and a daemon that it starts.
+fn with_daemon(marker: &Marker) -> String {
+    let command = stubborn(marker);
+    let daemon = command.replace('\'', "\"");
+    format!("(setsid sh -c '{daemon}' {} &); {command}", marker.0)
+}
+
 #[test]
 fn a_command_ends_at_the_deadline_after_the_death_of_the_lock_process() {
     let backend = Backend::redis();
     let marker = Marker::new();
-    let mut run = backend.lock(&["--ttl", "2s", "r", "--", "sh", "-c", &stubborn(&marker)]);
-    run.writes("on");
+    let script = with_daemon(&marker);
+    let mut run = backend.lock(&["--ttl", "2s", "r", "--", "sh", "-c", &script]);
+    run.writes("on\non");
     kill_process(run.lock_process(), Signal::KILL).unwrap();
     assert_eq!(run.status(), 79);
     marker.is_gone();
@@ -105,12 +113,7 @@ fn a_suspended_supervisor_keeps_the_lock_while_it_is_renewed() {
 fn the_lock_process_ends_the_command_of_a_suspended_supervisor() {
     let backend = Backend::redis();
     let marker = Marker::new();
-    let script = format!(
-        "(setsid sh -c '{}' {} &); {}",
-        stubborn(&marker).replace('\'', "\""),
-        marker.0,
-        stubborn(&marker)
-    );
+    let script = with_daemon(&marker);
     let mut run = backend.lock(&["--ttl", "2s", "r", "--", "sh", "-c", &script]);
     run.writes("on\non");
     run.signal(Signal::STOP);
