@@ -1,10 +1,18 @@
 //! Becomes the command: the supervisor's child, until it execs.
 //!
 //! It sets what only a process itself can set, and stops. So the supervisor has the time to tell
-//! the lock process of it and to look at the deadline once more, and then lets it go on.
+//! the lock process of it and to look at the deadline once more, and then lets it go on. A shell
+//! may let it go on, too (`fg`), so the supervisor's word is a signal of its own.
 
 use std::{
-    ffi::OsString, io::Write as _, os::unix::process::CommandExt as _, process::Command,
+    ffi::OsString,
+    io::{self, Write as _},
+    os::unix::process::CommandExt as _,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use rustix::process::{
@@ -34,6 +42,10 @@ impl StubArgs {
     }
 }
 
+/// Tells a stub to become the command. By default this signal does nothing, so that it does not
+/// matter to the command whether it was ignored at the start.
+pub(crate) const START: Signal = Signal::URG;
+
 /// The name of the hidden command.
 pub const STUB: &str = "lock-stub";
 
@@ -43,7 +55,7 @@ pub fn become_command(args: &StubArgs) -> u8 {
     // If the supervisor dies, the command must not run on without the lock.
     if set_parent_process_death_signal(Some(Signal::KILL)).is_err()
         || getppid() != Pid::from_raw(args.parent)
-        || kill_process(getpid(), Signal::STOP).is_err()
+        || wait_for_start().is_err()
     {
         return exit::DEFECT;
     }
@@ -56,4 +68,14 @@ pub fn become_command(args: &StubArgs) -> u8 {
     } else {
         exit::CANNOT_RUN
     }
+}
+
+/// Stops until the supervisor has sent [`START`].
+fn wait_for_start() -> io::Result<()> {
+    let may_start = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(START.as_raw(), Arc::clone(&may_start))?;
+    while !may_start.load(Ordering::SeqCst) {
+        kill_process(getpid(), Signal::STOP)?;
+    }
+    Ok(())
 }

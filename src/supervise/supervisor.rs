@@ -37,7 +37,7 @@ use crate::{
     protocol::{Lines, Pipe},
     say::{self, Verbosity},
     signals::Signals,
-    stub::StubArgs,
+    stub::{START, StubArgs},
     terminal,
 };
 
@@ -340,6 +340,7 @@ impl<'a> Supervisor<'a> {
         command.is_started = true;
         let others = self.family.others();
         self.word(&Word::Starts { command: pid, leads_group, others });
+        kill_process(pid, START)?;
         Ok(kill_process(pid, Signal::CONT)?)
     }
 

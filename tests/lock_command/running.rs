@@ -2,6 +2,8 @@
 
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+
 use crate::stage::{Backend, Run, leasehold, until};
 
 #[test]
@@ -107,6 +109,36 @@ fn a_command_that_cannot_run_is_found_out_before_the_wait() {
     let (status, stderr) = backend.ended(&["other", "--", path]);
     assert_eq!(status, 127, "{stderr}");
     assert!(backend.is_free("other"));
+}
+
+/// `fg` lets every process of a job go on, also a command that is not to start yet.
+#[test]
+fn a_prepared_command_starts_by_the_supervisors_word_only() {
+    let own = std::process::id().to_string();
+    let mut run = Run::start(leasehold(&["lock-stub", &own, "--", "echo", "started"]));
+    let stops = || until("it stops", || has_stopped(run.pid()).then_some(()));
+    stops();
+    for _ in 0..3 {
+        run.signal(Signal::CONT);
+        stops();
+    }
+    assert_eq!(run.stdout(), "");
+    run.signal(Signal::URG);
+    run.signal(Signal::CONT);
+    assert_eq!(run.status(), 0);
+    assert_eq!(run.stdout(), "started\n");
+}
+
+#[test]
+fn a_command_is_not_started_for_another_parent() {
+    let mut run = Run::start(leasehold(&["lock-stub", "1", "--", "echo", "started"]));
+    assert_eq!(run.status(), 70);
+}
+
+/// Whether a child of this process has stopped since it was last asked for.
+fn has_stopped(pid: Pid) -> bool {
+    let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::Pid(pid), options), Ok(Some(_)))
 }
 
 #[test]
