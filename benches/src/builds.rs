@@ -1,5 +1,5 @@
 //! Compares two builds of leasehold, on the same servers in turn, to see whether a
-//! change has a cost.
+//! change has a cost. Or one build with metrics and without.
 
 use std::path::Path;
 
@@ -14,11 +14,12 @@ use crate::{
 
 const WAITERS: [usize; 2] = [1, 100];
 
-/// Compares the build of `options` with `against`, on each of these stores.
+/// Compares the build of `options`, with these flags, with `against`, on each of these stores.
 pub(crate) async fn compare(
     options: &Options,
     stores: &[impl AsRef<str>],
     against: &Path,
+    flags: &[&str],
 ) -> Result<()> {
     table(
         "This build beside another, in turn (medians)",
@@ -32,11 +33,17 @@ pub(crate) async fn compare(
             "the server's CPU of a cycle, this/other",
         ],
     );
-    each_store(options, stores, async |store| on_store(options, &store, against).await).await
+    each_store(options, stores, async |store| on_store(options, &store, against, flags).await)
+        .await
 }
 
-async fn on_store(options: &Options, store: &Store<'_>, against: &Path) -> Result<()> {
-    let this = store.serve(&options.leasehold).await?;
+async fn on_store(
+    options: &Options,
+    store: &Store<'_>,
+    against: &Path,
+    flags: &[&str],
+) -> Result<()> {
+    let this = store.serve_with(&options.leasehold, flags).await?;
     let other = store.serve(against).await?;
     for &callers in &options.callers {
         let load = format!("lock and unlock, {callers} callers");

@@ -85,9 +85,12 @@ enum Command {
         /// The stores to measure on: memory, redis, etcd.
         #[arg(long, value_delimiter = ',', default_value = "memory,redis,etcd")]
         store: Vec<String>,
-        /// The other build.
+        /// The other build; the same if it is not given.
+        #[arg(long, required_unless_present = "metrics")]
+        against: Option<PathBuf>,
+        /// Count metrics in this build, and not in the other.
         #[arg(long)]
-        against: PathBuf,
+        metrics: bool,
         #[command(flatten)]
         options: Options,
     },
@@ -149,8 +152,10 @@ async fn run(command: Command) -> Result<()> {
         Command::Weight(options) => weight::memory(&options).await,
         Command::Shared { store, options } => shared::compare(&options, &store).await,
         Command::Inspection { store, options } => inspection::compare(&options, &store).await,
-        Command::Builds { store, against, options } => {
-            builds::compare(&options, &store, &against).await
+        Command::Builds { store, against, metrics, options } => {
+            let against = against.as_ref().unwrap_or(&options.leasehold);
+            let flags = if metrics { ["--metrics-port=0"].as_slice() } else { &[] };
+            builds::compare(&options, &store, against, flags).await
         }
         Command::All(options) => {
             cycles::redis(&options).await?;

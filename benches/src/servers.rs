@@ -32,6 +32,15 @@ pub(crate) struct Component {
 impl Component {
     /// leasehold with one store.
     pub(crate) async fn leasehold(binary: &Path, store: &str) -> Result<Self> {
+        Self::leasehold_with(binary, store, &[]).await
+    }
+
+    /// The same, with more flags.
+    pub(crate) async fn leasehold_with(
+        binary: &Path,
+        store: &str,
+        more: &[&str],
+    ) -> Result<Self> {
         ensure!(
             binary.exists(),
             "{} is missing; build it first: cargo build --release --bin leasehold",
@@ -41,7 +50,8 @@ impl Component {
         let socket = dir.path().join(format!("{store}.sock"));
         let process = Process::new(binary)
             .arguments(["serve", "--store", store, "--socket-folder"])
-            .arguments([dir.path()]);
+            .arguments([dir.path()])
+            .arguments(more);
         Self::start(process, dir, socket).await
     }
 

@@ -29,7 +29,12 @@ pub(crate) struct Served {
 impl Store<'_> {
     /// Starts a build of leasehold on it.
     pub(crate) async fn serve(&self, binary: &Path) -> Result<Served> {
-        let leasehold = Component::leasehold(binary, self.name).await?;
+        self.serve_with(binary, &[]).await
+    }
+
+    /// The same, with more flags.
+    pub(crate) async fn serve_with(&self, binary: &Path, more: &[&str]) -> Result<Served> {
+        let leasehold = Component::leasehold_with(binary, self.name, more).await?;
         let client = Client::connect(&leasehold.socket, self.properties).await?;
         Ok(Served { leasehold, client })
     }

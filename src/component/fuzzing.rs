@@ -110,7 +110,7 @@ where
 fn call(service: &str, method: &str, metadata: &MetadataMap, message: &[u8]) -> Outcome {
     let world = World::new(leasehold_memory::KIND, "held");
     let store = world.store.clone();
-    let open = move |items: Metadata, _| {
+    let open = move |_: &str, items: Metadata, _| {
         let store = store.clone();
         async move { memory::KIND.check(items).map(|_| store) }.boxed()
     };

@@ -32,10 +32,10 @@ const INSTANCES_MAX: usize = 1000;
 /// The metadata items of an instance.
 pub type Metadata = BTreeMap<String, String>;
 
-/// Opens a store with the metadata items of an instance. The second argument is the store
-/// that it replaces, if there is one.
+/// Opens the store of the instance of this name, with its metadata items. The last argument is
+/// the store that it replaces, if there is one.
 pub type OpenInstance = Arc<
-    dyn Fn(Metadata, Option<Store>) -> BoxFuture<'static, Result<Store, LockError>>
+    dyn Fn(&str, Metadata, Option<Store>) -> BoxFuture<'static, Result<Store, LockError>>
         + Send
         + Sync,
 >;
@@ -212,7 +212,7 @@ impl Instances {
         if matches!(&*slot.state(), State::Live { metadata: live, .. } if *live == metadata) {
             return Ok(());
         }
-        let opening = (self.open)(metadata.clone(), slot.store());
+        let opening = (self.open)(name, metadata.clone(), slot.store());
         let store = opening.instrument(info_span!("instance", name)).await?;
         let mut slots = self.slots();
         slots.replaced.retain(|replaced| !replaced.retired.is_finished());
@@ -301,7 +301,7 @@ mod tests {
 
     /// Instances whose stores take two seconds to open.
     fn slow() -> Arc<Instances> {
-        let open: OpenInstance = Arc::new(|_, _| {
+        let open: OpenInstance = Arc::new(|_, _, _| {
             Box::pin(async {
                 sleep(OPENING).await;
                 let settings = Settings::default();

@@ -184,7 +184,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_frees_the_place_of_its_call() {
         let service =
-            Service::new(Arc::new(Instances::new(Arc::new(|_, _| panic!("a defect")), &[])));
+            Service::new(Arc::new(Instances::new(Arc::new(|_, _, _| panic!("a defect")), &[])));
         let call = tokio::spawn({
             let service = service.clone();
             async move { service.init(Request::new(pb::LockStoreInitRequest::default())).await }

@@ -34,6 +34,7 @@ pub(crate) fn acquire(
         answer_by: None,
         wait_end: None,
         published: false,
+        streamed: false,
     })
 }
 

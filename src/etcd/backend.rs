@@ -59,7 +59,8 @@ pub(super) struct EtcdBackend {
 impl EtcdBackend {
     /// Connects, and checks that the user may read and write the keys.
     pub(super) async fn open(config: Config, context: Context) -> Result<Self, OpenError> {
-        let (with_user, etcd) = (config.user.is_some(), Etcd::new(config));
+        let with_user = config.user.is_some();
+        let etcd = Etcd::new(config, Arc::clone(&context.observer));
         if let Err(failure) = etcd.check_access(Instant::now() + OPEN_TIMEOUT).await {
             etcd.background.close().await;
             return Err(etcd.open_error(failure, with_user));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
-use leasehold_lock::{OpenError, Violation};
+use leasehold_lock::{OpenError, Violation, observe::Observe};
 use tokio::time::Instant;
 
 use crate::{
@@ -32,10 +32,10 @@ pub(super) struct Etcd {
 
 impl Etcd {
     /// Connects with the first request. All tasks of the backend end with `background`.
-    pub(super) fn new(config: Config) -> Arc<Self> {
+    pub(super) fn new(config: Config, observer: Arc<dyn Observe>) -> Arc<Self> {
         let background = Background::default();
         let (keys, txn_ops_max) = (Keys::new(&config.key_prefix), config.txn_ops_max);
-        let connection = Arc::new(Connection::new(config, &keys));
+        let connection = Arc::new(Connection::new(config, &keys, observer));
         let committer = Committer::new(Arc::clone(&connection), txn_ops_max, &background);
         let reads = Reads::new(Arc::clone(&connection), txn_ops_max, &background);
         Arc::new(Self { keys, connection, committer, reads, txn_ops_max, background })

@@ -6,6 +6,7 @@ use std::{
     path::PathBuf,
 };
 
+use leasehold_metrics::MetricsArgs;
 use tokio_rustls::TlsAcceptor;
 
 use super::{password::Password, tls};
@@ -71,6 +72,10 @@ pub struct FrontArgs {
     /// Let DEL and UNLINK end the lock of any holder
     #[arg(long)]
     pub allow_delete: bool,
+
+    /// Metrics and probes.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }
 
 fn read_address(text: &str) -> Result<SocketAddr, String> {

@@ -36,6 +36,7 @@ impl Rig {
     async fn start() -> Self {
         let store = memory::KIND.open([], Clock::system(), None).await.unwrap();
         let args = FrontArgs {
+            metrics: leasehold_metrics::MetricsArgs::default(),
             store: "locks".into(),
             resources_path: Vec::new(),
             listen: Some("127.0.0.1:0".parse().unwrap()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_lock::{GrantId, Instant, LockError, LockId, Renewed};
+use leasehold_lock::{GrantId, Instant, LockError, LockId, Renewed, observe::End};
 use tokio::sync::oneshot;
 
 use super::{
@@ -213,6 +213,10 @@ impl Engine {
         if let Some(ended) = ended
             && let Some(mut record) = table.remove(id)
         {
+            record.tally.end(match ended {
+                HoldEnd::Lost(cause) => cause.into(),
+                _ => End::Unlocked,
+            });
             if let HoldEnd::Lost(cause) = ended {
                 table.lost.remember(name.clone(), record.loss(cause), Instant::now());
             }

@@ -1,5 +1,7 @@
 //! How a held lock ended, and why it was lost.
 
+use leasehold_lock::observe::End;
+
 /// How a held lock ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HoldEnd {
@@ -41,12 +43,18 @@ impl Cause {
     /// Its name in the API.
     #[must_use]
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Expired => "expired",
-            Self::Forced => "forced",
-            Self::Unreachable => "unreachable",
-            Self::MaxHold => "max_hold",
-            Self::Unhealthy => "unhealthy",
+        End::from(self).name()
+    }
+}
+
+impl From<Cause> for End {
+    fn from(cause: Cause) -> Self {
+        match cause {
+            Cause::Expired => Self::Expired,
+            Cause::Forced => Self::Forced,
+            Cause::Unreachable => Self::Unreachable,
+            Cause::MaxHold => Self::MaxHold,
+            Cause::Unhealthy => Self::Unhealthy,
         }
     }
 }

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use leasehold_lock::{Instant, LockError, Renewed, sleep_until};
+use leasehold_lock::{
+    Instant, LockError, Renewed,
+    observe::{End, Outcome},
+    sleep_until,
+};
 use tokio::{
     task::yield_now,
     time::{self, timeout_at},
@@ -173,6 +177,9 @@ impl Engine {
         if !record.schedule.renewal.is_this_task() || record.keeper.is_nobody() {
             return;
         }
+        let remaining = record.schedule.remaining_ratio(now).filter(|_| result.is_ok());
+        let observer = record.holding.resource.store.store().observer();
+        observer.renewed(Outcome::of(result), remaining);
         if let Err(LockError::Unsupported(answer)) = result
             && record.schedule.automatic
         {
@@ -193,6 +200,7 @@ impl Engine {
             Some(HoldEnd::Lost(cause)) => self.lose(&mut table, id, cause),
             Some(ended) => {
                 if let Some(mut record) = table.remove(id) {
+                    record.tally.end(End::Unlocked);
                     record.keeper.notify(ended);
                 }
             }

@@ -23,6 +23,7 @@
 //! - `known`: the state of a lock without asking its store.
 //! - `hold`, `calls`, `driver` and `loss` do it, the table locked, and never across an
 //!   await.
+//! - `tally` reports what is held, and how it ended.
 //!
 //! Nothing here depends on the sidecar.
 
@@ -47,6 +48,7 @@ mod renewal;
 mod schedule;
 mod store;
 mod table;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod unlock;

@@ -1,6 +1,9 @@
 //! The end of a held lock without an unlock, and the notice of it.
 
-use leasehold_lock::{Instant, LockId};
+use leasehold_lock::{
+    Instant, LockId,
+    observe::{End, Notice},
+};
 use tokio::sync::mpsc;
 use tracing::{info, warn};
 
@@ -76,9 +79,10 @@ impl Engine {
         self.note(table, record, cause, !had_stream);
     }
 
-    fn note(&self, table: &mut Table, record: &Record, cause: Cause, by_notice: bool) {
+    fn note(&self, table: &mut Table, record: &mut Record, cause: Cause, by_notice: bool) {
+        record.tally.end(cause.into());
         let lost = record.lost(cause);
-        let (store, resource) = (&*lost.store, lost.resource.as_str());
+        let (store, resource) = (&**lost.store.name(), lost.resource.as_str());
         if cause == Cause::MaxHold && record.schedule.has_limit_of_its_app() {
             info!(store, resource, "a held lock is released after its max_hold");
         } else {
@@ -88,6 +92,7 @@ impl Engine {
         if by_notice
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {
+            lost.store.store().observer().notified(Notice::Dropped);
             warn!(
                 resource = lost.resource.as_str(),
                 "too many callbacks wait; the app is not notified that this lock is lost"
@@ -98,6 +103,7 @@ impl Engine {
     /// Releases a lock that is not in the table any more. If requests in flight may be answered
     /// with it, it goes back there, and the last of them that ends releases it.
     fn release(&self, table: &mut Table, mut record: Record) {
+        record.tally.end(End::Released);
         let request = record.request();
         if !request.is_some_and(|request| table.in_flight.contains(&request)) {
             self.release_now(record);

@@ -16,7 +16,8 @@ use super::{
     lost::Loss,
     renewal::{Renewal, changed_nothing},
     schedule::RenewalSchedule,
-    store::{GrantName, Request},
+    store::{GrantName, LockStore, Request},
+    tally::Tally,
     unlock::Unlock,
 };
 
@@ -58,8 +59,8 @@ pub struct Holding {
 /// A lost lock, as it is reported to its app.
 #[derive(Clone, Debug)]
 pub struct LostLock {
-    /// The store's name.
-    pub store: Arc<str>,
+    /// The store.
+    pub store: Arc<LockStore>,
     /// What was locked, prefixed.
     pub resource: ResourceId,
     /// What was locked, as the app names it.
@@ -91,6 +92,7 @@ pub(super) struct Record {
     pub(super) replays: u32,
     /// Its entry in the table's order.
     pub(super) timer: Instant,
+    pub(super) tally: Tally,
 }
 
 impl Record {
@@ -110,6 +112,7 @@ impl Record {
             unlock: Unlock::None,
             keeper: stream.map_or(Keeper::Received, Keeper::Stream),
             replays: 0,
+            tally: Tally::begin(&holding.resource.store, holding.since),
             holding,
         }
     }
@@ -126,6 +129,7 @@ impl Record {
         held.since = again.since;
         held.request_id = again.request_id.or(held.request_id.take());
         self.replays += 1;
+        self.tally.replayed(&replay.tally);
         self.keeper.replayed(replay.keeper);
         if let Some(renewal) = self.schedule.replayed(replay.schedule) {
             renewal.abort();
@@ -224,7 +228,7 @@ impl Record {
     pub(super) fn lost(&self, cause: Cause) -> LostLock {
         let Holding { resource, app_resource, lock_id, token, .. } = &self.holding;
         LostLock {
-            store: Arc::clone(resource.store.name()),
+            store: Arc::clone(&resource.store),
             resource: resource.id.clone(),
             app_resource: app_resource.clone(),
             lock_id: lock_id.clone(),

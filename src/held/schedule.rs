@@ -85,6 +85,12 @@ impl RenewalSchedule {
         self.release_at.instant().filter(|_| !self.is_stopped)
     }
 
+    /// The part of the TTL that is left at `now`, if the engine renews the lock.
+    pub(super) fn remaining_ratio(&self, now: Instant) -> Option<f64> {
+        let left = self.belief.safe_deadline().saturating_duration_since(now);
+        self.automatic.then(|| left.as_secs_f64() / self.belief.ttl().as_secs_f64())
+    }
+
     /// Whether it is released when its app asked for that.
     pub(super) fn has_limit_of_its_app(&self) -> bool {
         matches!(self.release_at, ReleaseAt::Asked(_))

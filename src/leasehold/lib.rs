@@ -7,6 +7,7 @@
 //! - `memory`, `redis`, `etcd`, `pluggable`: adapters of that port.
 //! - `component`, `sidecar`, `front`, `tools`: the edges; `held`: renews locks for the sidecar.
 //! - `net`: the server under all three edges; `manifest`: component YAML.
+//! - `metrics`: what is observed, for Prometheus, and the probes.
 //! - `util`: shared utilities; `testing`: shared code of tests.
 //!
 //! This crate has:

@@ -14,6 +14,8 @@ use tracing_subscriber::EnvFilter;
 
 use self::queue::LogQueue;
 
+pub use self::queue::lines_dropped;
+
 /// How long the process waits at its end for the last lines to be written.
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 

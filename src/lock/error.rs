@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{BackendError, Violation, inspect::GrantView};
 
-/// Why a call failed. `net::status` maps these to codes and reasons.
+/// Why a call failed. `net::status` maps these to codes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LockError {
     /// A try found the resource held, or others waiting for it.
@@ -63,6 +63,80 @@ pub enum LockError {
     Internal,
 }
 
+/// The kinds of [`LockError`], as protocols, metrics and logs name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// [`LockError::Locked`].
+    ResourceLocked,
+    /// [`LockError::NotFound`].
+    LockNotFound,
+    /// [`LockError::InvalidRequest`].
+    InvalidRequest,
+    /// [`LockError::InvalidMetadata`].
+    InvalidMetadata,
+    /// [`LockError::NotInitialized`].
+    NotInitialized,
+    /// [`LockError::Unsupported`].
+    Unsupported,
+    /// [`LockError::WaitDeadline`].
+    WaitDeadline,
+    /// [`LockError::TooManyWaiters`].
+    TooManyWaiters,
+    /// [`LockError::TooManyHolders`].
+    TooManyHolders,
+    /// [`LockError::Overloaded`].
+    Overloaded,
+    /// [`LockError::StoreUnavailable`].
+    StoreUnavailable,
+    /// [`LockError::OutcomeUnknown`].
+    OutcomeUnknown,
+    /// [`LockError::ShuttingDown`].
+    ShuttingDown,
+    /// [`LockError::Internal`].
+    Internal,
+}
+
+impl Reason {
+    /// All of them, in their order.
+    pub const ALL: [Self; 14] = [
+        Self::ResourceLocked,
+        Self::LockNotFound,
+        Self::InvalidRequest,
+        Self::InvalidMetadata,
+        Self::NotInitialized,
+        Self::Unsupported,
+        Self::WaitDeadline,
+        Self::TooManyWaiters,
+        Self::TooManyHolders,
+        Self::Overloaded,
+        Self::StoreUnavailable,
+        Self::OutcomeUnknown,
+        Self::ShuttingDown,
+        Self::Internal,
+    ];
+
+    /// Its name in the API.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ResourceLocked => "RESOURCE_LOCKED",
+            Self::LockNotFound => "LOCK_NOT_FOUND",
+            Self::InvalidRequest => "INVALID_REQUEST",
+            Self::InvalidMetadata => "INVALID_METADATA",
+            Self::NotInitialized => "NOT_INITIALIZED",
+            Self::Unsupported => "UNSUPPORTED",
+            Self::WaitDeadline => "WAIT_DEADLINE",
+            Self::TooManyWaiters => "TOO_MANY_WAITERS",
+            Self::TooManyHolders => "TOO_MANY_HOLDERS",
+            Self::Overloaded => "OVERLOADED",
+            Self::StoreUnavailable => "STORE_UNAVAILABLE",
+            Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
+            Self::ShuttingDown => "SHUTTING_DOWN",
+            Self::Internal => "INTERNAL",
+        }
+    }
+}
+
 impl From<Violation> for LockError {
     fn from(violation: Violation) -> Self {
         Self::InvalidRequest(violation)
@@ -90,6 +164,27 @@ impl From<BackendError> for LockError {
 }
 
 impl LockError {
+    /// Its kind.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Locked { .. } => Reason::ResourceLocked,
+            Self::NotFound { .. } => Reason::LockNotFound,
+            Self::InvalidRequest(_) => Reason::InvalidRequest,
+            Self::InvalidMetadata(_) => Reason::InvalidMetadata,
+            Self::NotInitialized { .. } => Reason::NotInitialized,
+            Self::Unsupported(_) => Reason::Unsupported,
+            Self::WaitDeadline => Reason::WaitDeadline,
+            Self::TooManyWaiters(_) => Reason::TooManyWaiters,
+            Self::TooManyHolders => Reason::TooManyHolders,
+            Self::Overloaded => Reason::Overloaded,
+            Self::StoreUnavailable(_) => Reason::StoreUnavailable,
+            Self::OutcomeUnknown(_) => Reason::OutcomeUnknown,
+            Self::ShuttingDown => Reason::ShuttingDown,
+            Self::Internal => Reason::Internal,
+        }
+    }
+
     /// The error of a read. It changes nothing, so there is no unknown outcome.
     pub(super) fn of_read(error: BackendError) -> Self {
         match error {

@@ -7,6 +7,7 @@ use tracing::warn;
 
 use crate::{
     Backend, Clock, Feature, LockError, Settings, Store, Violation,
+    observe::{Observe, Unobserved},
     properties::{Properties, nearest},
 };
 
@@ -70,13 +71,15 @@ pub struct Context {
     /// backend that keeps its locks in its own memory takes them over from it, once it has cast
     /// it to `dyn Any` and downcast that to its own type.
     pub before: Option<Arc<dyn Backend>>,
+    /// To be notified when the backend connects again.
+    pub observer: Arc<dyn Observe>,
 }
 
 impl Context {
-    /// The context of a store that replaces none.
+    /// The context of a store that replaces none, and that nobody observes.
     #[must_use]
     pub fn new(settings: Settings, clock: Clock) -> Self {
-        Self { settings, clock, before: None }
+        Self { settings, clock, before: None, observer: Unobserved::store() }
     }
 }
 
@@ -163,14 +166,29 @@ impl Kind {
         clock: Clock,
         before: Option<&Store>,
     ) -> Result<Store, LockError> {
+        self.open_observed(items, clock, before, Unobserved::store()).await
+    }
+
+    /// Like [`Kind::open`], with an observer of the store.
+    pub async fn open_observed(
+        self,
+        items: impl IntoIterator<Item = (String, String)>,
+        clock: Clock,
+        before: Option<&Store>,
+        observer: Arc<dyn Observe>,
+    ) -> Result<Store, LockError> {
         let (settings, connect) = self.read(items, true)?;
-        let before = before.map(Store::backend);
-        let context = Context { settings: settings.clone(), clock, before };
+        let context = Context {
+            settings: settings.clone(),
+            clock,
+            before: before.map(Store::backend),
+            observer: Arc::clone(&observer),
+        };
         let backend = connect(context).await.map_err(|error| match error {
             OpenError::Refused(violations) => LockError::InvalidMetadata(violations),
             OpenError::Unavailable(why) => LockError::StoreUnavailable(why),
         })?;
-        Ok(Store::new(backend, settings))
+        Ok(Store::observed(backend, settings, observer))
     }
 
     fn read(

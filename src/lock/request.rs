@@ -60,6 +60,8 @@ pub struct AcquireRequest {
     /// When a wait ends. It may be answered later, by at most the operation timeout, once the
     /// backend has confirmed that it left the queue. `None`: `deadline` alone limits it.
     pub wait_end: Option<Instant>,
+    /// Whether a stream holds the grant. Metrics count that apart.
+    pub streamed: bool,
 }
 
 impl AcquireRequest {
@@ -79,6 +81,7 @@ impl AcquireRequest {
             deadline: None,
             answer_by: None,
             wait_end: None,
+            streamed: false,
         }
     }
 }

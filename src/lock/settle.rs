@@ -23,13 +23,14 @@ use tracing::{debug, warn};
 
 use super::{
     Backend, BackendError, Release, ReleaseOf, Settings,
+    observe::{Counted, Observe, Verb},
     registry::{Acquisition, Ending, Registry},
 };
 
 /// With this many unsettled releases nothing new may be acquired, and no further unlock
 /// is completed. An attempt's clean-up is never dropped: a waiter's forgotten place would
 /// stay in the queue.
-const UNSETTLED_MAX: usize = 100_000;
+pub const UNSETTLED_MAX: usize = 100_000;
 /// How many releases are tried at the same time.
 const CONCURRENT_MAX: usize = 256;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
@@ -41,6 +42,7 @@ const ANSWER_GRACE: Duration = Duration::from_millis(250);
 #[derive(Clone)]
 pub(super) struct Settler {
     backend: Arc<dyn Backend>,
+    observer: Arc<dyn Observe>,
     runtime: Handle,
     tasks: TaskTracker,
     releases: Arc<Releases>,
@@ -75,13 +77,19 @@ struct Unsettled {
     _ending: Option<Ending>,
     backoff: Backoff,
     give_up: Instant,
+    _counted: Counted,
 }
 
 impl Settler {
     /// A settler over `backend`. Must be called within a runtime.
-    pub(super) fn new(backend: Arc<dyn Backend>, settings: &Settings) -> Self {
+    pub(super) fn new(
+        backend: Arc<dyn Backend>,
+        settings: &Settings,
+        observer: Arc<dyn Observe>,
+    ) -> Self {
         Self {
             backend,
+            observer,
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
             releases: Arc::default(),
@@ -97,7 +105,7 @@ impl Settler {
             ReleaseOf::Attempt(attempt) => self.registry.acquire(attempt),
             _ => None,
         };
-        Pending { settler: self.clone(), release: Some(release), acquisition }
+        Pending { settler: self.clone(), release: Some(release), acquisition, is_grant: false }
     }
 
     /// What is being acquired and ended.
@@ -133,7 +141,9 @@ impl Settler {
             return;
         }
         queue.unsettled += 1;
-        let unsettled = Unsettled { release, _ending: ending, backoff, give_up };
+        let counted = Counted::new(Arc::clone(&self.observer), |it, n| it.unsettled(n));
+        let unsettled =
+            Unsettled { release, _ending: ending, backoff, give_up, _counted: counted };
         queue.put(Instant::now(), unsettled);
         if !std::mem::replace(&mut queue.has_worker, true) {
             self.tasks.spawn_on(self.clone().work(), &self.runtime);
@@ -192,7 +202,8 @@ impl Settler {
 
     /// Tries the release once. Returns whether it is settled.
     async fn attempt(&self, release: &Release, until: Instant) -> bool {
-        match bounded(until, self.backend.unlock(release, until)).await {
+        let unlocking = self.backend.unlock(release, until);
+        match bounded(&*self.observer, Verb::Unlock, until, unlocking).await {
             Ok(()) | Err(BackendError::NotHeld { .. }) => true,
             Err(error) => {
                 debug!(resource = release.resource.as_str(), %error, "not settled yet");
@@ -238,9 +249,17 @@ pub(super) struct Pending {
     release: Option<Arc<Release>>,
     /// The acquisition that the release would undo, if it is one that its caller can name.
     acquisition: Option<Acquisition>,
+    /// Whether the attempt was granted.
+    is_grant: bool,
 }
 
 impl Pending {
+    /// The attempt was granted: what is cleaned up from now on is a grant.
+    pub(super) fn granted(mut self) -> Self {
+        self.is_grant = true;
+        self
+    }
+
     /// Gives the release up: there is nothing to clean up.
     pub(super) fn disarm(mut self) {
         self.release = None;
@@ -278,17 +297,26 @@ impl Drop for Pending {
         if self.acquisition.is_some() && ending.is_none() {
             return;
         }
+        if self.is_grant {
+            self.settler.observer.undone();
+        }
         self.settler.add(release, ending, Instant::now() + self.settler.horizon);
     }
 }
 
-/// Enforces the backend's promise to answer by `until`: an answer that is later by more
-/// than a grace counts as none.
+/// Carries out a call of the backend, and reports it. Enforces the promise to answer by `until`:
+/// an answer that is later by more than a grace counts as none.
 pub(super) async fn bounded<T>(
+    observer: &dyn Observe,
+    verb: Verb,
     until: Instant,
-    operation: impl Future<Output = Result<T, BackendError>>,
+    call: impl Future<Output = Result<T, BackendError>>,
 ) -> Result<T, BackendError> {
-    timeout_at(until + ANSWER_GRACE, operation).await.unwrap_or_else(|_| {
+    let began = Instant::now();
+    let result = timeout_at(until + ANSWER_GRACE, call).await.unwrap_or_else(|_| {
         Err(BackendError::Unknown("the backend did not answer within operationTimeout".into()))
-    })
+    });
+    let failed = matches!(result, Err(BackendError::Unavailable(_) | BackendError::Unknown(_)));
+    observer.answered(verb, began.elapsed(), failed);
+    result
 }

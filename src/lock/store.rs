@@ -17,6 +17,7 @@ use super::{
     grant_ids::GrantIds,
     inspect::Watches,
     join::{Joins, Outcome},
+    observe::{self, AcquireOp, Acquiring, Observe, Unobserved, Verb},
     receipt, safe_deadline,
     settle::{Pending, Settler, bounded},
 };
@@ -34,6 +35,7 @@ pub struct Store(pub(super) Arc<Inner>);
 pub(super) struct Inner {
     pub(super) backend: Arc<dyn Backend>,
     settings: Settings,
+    pub(super) observer: Arc<dyn Observe>,
     pub(super) settler: Settler,
     grant_ids: GrantIds,
     joins: Joins,
@@ -47,14 +49,25 @@ pub(super) struct Inner {
 }
 
 impl Store {
-    /// A store over `backend`. Must be called within a runtime.
+    /// A store over `backend` that nobody observes. Must be called within a runtime.
     #[must_use]
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        Self::observed(backend, settings, Unobserved::store())
+    }
+
+    /// Like [`Store::new`], with an observer.
+    #[must_use]
+    pub fn observed(
+        backend: Arc<dyn Backend>,
+        settings: Settings,
+        observer: Arc<dyn Observe>,
+    ) -> Self {
         let draining = CancellationToken::new();
         Self(Arc::new(Inner {
-            settler: Settler::new(Arc::clone(&backend), &settings),
+            settler: Settler::new(Arc::clone(&backend), &settings, Arc::clone(&observer)),
             backend,
             settings,
+            observer,
             grant_ids: GrantIds::default(),
             joins: Joins::default(),
             ending: draining.child_token(),
@@ -76,6 +89,12 @@ impl Store {
         self.0.backend.features()
     }
 
+    /// Observes the store, and what is done with its locks.
+    #[must_use]
+    pub fn observer(&self) -> &Arc<dyn Observe> {
+        &self.0.observer
+    }
+
     /// The limits in force.
     #[must_use]
     pub fn settings(&self) -> &Settings {
@@ -84,12 +103,20 @@ impl Store {
 
     /// Acquires a resource that is free and that nobody waits for.
     pub async fn try_lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
+        let acquiring = self.0.acquiring(&request, false);
+        let result = self.try_once(request).await;
+        acquiring.end(&result);
+        result
+    }
+
+    async fn try_once(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
         let (arrived, mut attempt) = (request.arrived, Arc::new(self.admit(request)?));
         loop {
             let pending = self.0.guard(&attempt);
             let until = self.0.until();
-            let result = bounded(until, self.0.backend.try_lock(&attempt, until)).await;
+            let trying = self.0.backend.try_lock(&attempt, until);
+            let result = self.0.bounded(Verb::Try, until, trying).await;
             let granted = self.0.conclude(&attempt, pending, result)?;
             if let Some(granted) = self.unless_ending(&mut attempt, granted, None).await? {
                 return Ok(granted.waited_since(arrived));
@@ -100,6 +127,13 @@ impl Store {
     /// Waits for a resource until granted, until the request's deadline or the end of its
     /// wait, or until dropped.
     pub async fn lock(&self, request: AcquireRequest) -> Result<Granted, LockError> {
+        let acquiring = self.0.acquiring(&request, true);
+        let result = self.wait_for(request).await;
+        acquiring.end(&result);
+        result
+    }
+
+    async fn wait_for(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
         let arrived = request.arrived;
         let (given_up, answer_by) = limits(&request);
@@ -189,7 +223,8 @@ impl Store {
         let registry = self.0.settler.registry();
         loop {
             let look = registry.look(lock.clone());
-            let renewed = bounded(until, self.0.backend.renew(&renewal, until)).await?;
+            let renewing = self.0.backend.renew(&renewal, until);
+            let renewed = self.0.bounded(Verb::Renew, until, renewing).await?;
             receipt::check(safe_deadline(renewed.since, renewed.ttl))?;
             if look.may_answer(renewed.id) {
                 if let Some(id) = renewed.id {
@@ -216,6 +251,15 @@ impl Store {
         request: UnlockRequest,
         until: Instant,
     ) -> Result<(), LockError> {
+        let by_force = matches!(request.of, ReleaseOf::Id(_) | ReleaseOf::Anyone);
+        let result = self.release(request, until).await;
+        if by_force {
+            self.0.observer.forced(observe::Outcome::of(&result));
+        }
+        result
+    }
+
+    async fn release(&self, request: UnlockRequest, until: Instant) -> Result<(), LockError> {
         let _call = self.0.calls.token();
         let mut known = None;
         match &request.of {
@@ -237,8 +281,8 @@ impl Store {
         let release = Release { known, ..Release::new(request.resource, request.of) };
         let release = Arc::new(release);
         let pending = self.0.settler.guard(Arc::clone(&release));
-        let result = bounded(until, self.0.backend.unlock(&release, until)).await;
-        match result {
+        let unlocking = self.0.backend.unlock(&release, until);
+        match self.0.bounded(Verb::Unlock, until, unlocking).await {
             Err(BackendError::Unknown(why)) if release.is_open() => {
                 Err(LockError::StoreUnavailable(why))
             }
@@ -253,7 +297,7 @@ impl Store {
     /// Asks whether the backend answers.
     pub async fn ping(&self) -> Result<(), LockError> {
         let until = self.0.until();
-        Ok(bounded(until, self.0.backend.ping(until)).await?)
+        Ok(self.0.bounded(Verb::Ping, until, self.0.backend.ping(until)).await?)
     }
 
     /// From now on refuses to acquire and ends every wait with
@@ -335,6 +379,27 @@ impl Inner {
         Instant::now() + self.settings.operation_timeout
     }
 
+    /// See [`settle::bounded`](bounded).
+    pub(super) fn bounded<T>(
+        &self,
+        verb: Verb,
+        until: Instant,
+        call: impl Future<Output = Result<T, BackendError>>,
+    ) -> impl Future<Output = Result<T, BackendError>> {
+        bounded(&*self.observer, verb, until, call)
+    }
+
+    /// Reports a call that acquires.
+    fn acquiring(&self, request: &AcquireRequest, waits: bool) -> Acquiring<'_> {
+        let call = match waits {
+            _ if request.streamed => AcquireOp::Stream,
+            true => AcquireOp::Wait,
+            false => AcquireOp::Try,
+        };
+        let waits_since = waits.then_some(request.arrived);
+        Acquiring::begin(&*self.observer, call, request.mode, waits_since)
+    }
+
     fn guard(&self, attempt: &Arc<Attempt>) -> Pending {
         let of = ReleaseOf::Attempt(Arc::clone(attempt));
         self.settler.guard(Arc::new(Release::new(attempt.resource.clone(), of)))
@@ -388,7 +453,7 @@ impl Inner {
                     self.grant_ids.note(lock, id);
                 }
                 let pending = if grant.created {
-                    Some(pending)
+                    Some(pending.granted())
                 } else {
                     pending.disarm();
                     None

@@ -29,4 +29,4 @@ pub use environment::Environment;
 pub use folder::{LoadError, Loaded, Resources};
 pub use problem::{Origin, Problem};
 pub use properties::{NoSecrets, PropertyError, SecretError, Secrets};
-pub use watch::{Change, WatchError, watch};
+pub use watch::{Change, OnReload, WatchError, watch};

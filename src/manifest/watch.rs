@@ -1,6 +1,6 @@
 //! Reads component YAML again when files change.
 
-use std::{collections::BTreeMap, io, time::Duration};
+use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
 
 use leasehold_util::signals::Hangup;
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
@@ -27,8 +27,12 @@ pub enum Change {
 #[error("cannot listen for SIGHUP: {0}")]
 pub struct WatchError(#[from] io::Error);
 
+/// Called with the outcome each time that changed YAML was read: whether it has no problem.
+pub type OnReload = Arc<dyn Fn(bool) + Send + Sync>;
+
 /// Reads `resources` every second, and sends the changes since `loaded`, which was read last,
 /// until the receiver is dropped. On SIGHUP, the problems that remain are logged again.
+/// `on_reload` is called before the changes are sent.
 ///
 /// The components of a file that can no longer be read stay as they were. If the folders
 /// cannot be read, nothing changes. Both are logged, with file, document and field. Must be
@@ -36,12 +40,13 @@ pub struct WatchError(#[from] io::Error);
 pub fn watch(
     resources: Resources,
     loaded: &Loaded,
+    on_reload: OnReload,
 ) -> Result<mpsc::Receiver<Change>, WatchError> {
     let mut hangup = Hangup::listen()?;
     let mut current = Current::default();
     current.replace(loaded.components.clone());
     let mut reported = texts(&loaded.problems);
-    let (mut before, mut is_applied) = (None, false);
+    let (mut before, mut is_applied, mut is_first) = (None, false, true);
     let (changes, receiver) = mpsc::channel(CHANGES_MAX);
     tokio::spawn(async move {
         loop {
@@ -68,6 +73,10 @@ pub fn watch(
                 Ok(loaded) => texts(&loaded.problems),
                 Err(error) => vec![error.clone()],
             };
+            // The first reading is that of the start, unless it shows a problem.
+            if !std::mem::take(&mut is_first) || !problems.is_empty() {
+                on_reload(problems.is_empty());
+            }
             if problems != reported {
                 for problem in &problems {
                     warn!("component YAML could not be read again: {problem}");

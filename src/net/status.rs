@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use leasehold_lock::{LockError, Violation, inspect::GrantView};
+use leasehold_lock::{LockError, Reason, Violation, inspect::GrantView};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -65,23 +65,22 @@ impl ErrorDescription {
 
 impl From<LockError> for ErrorDescription {
     fn from(error: LockError) -> Self {
-        let (code, reason) = match &error {
-            LockError::Locked { .. } => (Code::Aborted, "RESOURCE_LOCKED"),
-            LockError::NotFound { .. } => (Code::NotFound, "LOCK_NOT_FOUND"),
-            LockError::InvalidRequest(_) => (Code::InvalidArgument, "INVALID_REQUEST"),
-            LockError::InvalidMetadata(_) => (Code::InvalidArgument, "INVALID_METADATA"),
-            LockError::NotInitialized { .. } => (Code::FailedPrecondition, "NOT_INITIALIZED"),
-            LockError::Unsupported(_) => (Code::Unimplemented, "UNSUPPORTED"),
-            LockError::WaitDeadline => (Code::DeadlineExceeded, "WAIT_DEADLINE"),
-            LockError::TooManyWaiters(_) => (Code::ResourceExhausted, "TOO_MANY_WAITERS"),
-            LockError::TooManyHolders => (Code::ResourceExhausted, "TOO_MANY_HOLDERS"),
-            LockError::Overloaded => (Code::ResourceExhausted, "OVERLOADED"),
-            LockError::StoreUnavailable(_) => (Code::Unavailable, "STORE_UNAVAILABLE"),
-            LockError::OutcomeUnknown(_) => (Code::Unknown, "OUTCOME_UNKNOWN"),
-            LockError::ShuttingDown => (Code::Unavailable, "SHUTTING_DOWN"),
-            LockError::Internal => (Code::Internal, "INTERNAL"),
+        let reason = error.reason();
+        let code = match reason {
+            Reason::ResourceLocked => Code::Aborted,
+            Reason::LockNotFound => Code::NotFound,
+            Reason::InvalidRequest | Reason::InvalidMetadata => Code::InvalidArgument,
+            Reason::NotInitialized => Code::FailedPrecondition,
+            Reason::Unsupported => Code::Unimplemented,
+            Reason::WaitDeadline => Code::DeadlineExceeded,
+            Reason::TooManyWaiters | Reason::TooManyHolders | Reason::Overloaded => {
+                Code::ResourceExhausted
+            }
+            Reason::StoreUnavailable | Reason::ShuttingDown => Code::Unavailable,
+            Reason::OutcomeUnknown => Code::Unknown,
+            Reason::Internal => Code::Internal,
         };
-        let description = Self::new(code, reason, error.to_string());
+        let description = Self::new(code, reason.name(), error.to_string());
         match error {
             LockError::Locked { by: Some(grant) } => description.with_grant(&grant),
             LockError::NotFound { held } => description.with("held", held.to_string()),

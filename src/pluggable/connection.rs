@@ -2,14 +2,20 @@
 
 use std::{
     collections::BTreeMap,
+    io,
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use futures_util::future::BoxFuture;
 use hyper_util::rt::TokioIo;
-use leasehold_lock::{self as lock, BackendError, Feature, LockError, Violation};
+use leasehold_lock::{
+    self as lock, BackendError, Feature, LockError, Violation, observe::Observe,
+};
 use leasehold_proto::components::{
     FeaturesRequest, LockStoreInitRequest, MetadataRequest, lock_store_client::LockStoreClient,
 };
@@ -83,8 +89,12 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Connects, initialises if that is this process's part, and asks for the features.
-    pub(super) async fn open(socket: PathBuf, instance: Instance) -> Result<Self, LockError> {
-        let channel = channel(socket.clone());
+    pub(super) async fn open(
+        socket: PathBuf,
+        instance: Instance,
+        observer: Arc<dyn Observe>,
+    ) -> Result<Self, LockError> {
+        let channel = channel(socket.clone(), observer);
         let init_timeout = instance.init_timeout;
         let mut connection =
             Self { socket, channel, instance, features: Vec::new(), inits: Mutex::new(0) };
@@ -218,14 +228,22 @@ impl Connection {
 }
 
 /// A channel that connects at the first call, and again after a loss.
-fn channel(socket: PathBuf) -> Channel {
+fn channel(socket: PathBuf, observer: Arc<dyn Observe>) -> Channel {
     let socket = Arc::new(socket);
+    let is_first = Arc::new(AtomicBool::new(true));
     Endpoint::from_static("http://localhost")
         .connect_timeout(CONNECT_TIMEOUT)
         // h2 counts answers that arrive after their call was cancelled as errors.
         .http2_max_local_error_reset_streams(None)
         .connect_with_connector_lazy(service_fn(move |_| {
-            let socket = Arc::clone(&socket);
-            async move { UnixStream::connect(&*socket).await.map(TokioIo::new) }
+            let (socket, observer) = (Arc::clone(&socket), Arc::clone(&observer));
+            let is_first = Arc::clone(&is_first);
+            async move {
+                let stream = UnixStream::connect(&*socket).await?;
+                if !is_first.swap(false, Ordering::Relaxed) {
+                    observer.reconnected();
+                }
+                Ok::<_, io::Error>(TokioIo::new(stream))
+            }
         }))
 }

@@ -31,7 +31,11 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc, time::Duration};
 
 use backend::Pluggable;
 use connection::{Connection, Instance};
-use leasehold_lock::{LockError, Settings, Store, properties::Properties};
+use leasehold_lock::{
+    LockError, Settings, Store,
+    observe::{Observe, Unobserved},
+    properties::Properties,
+};
 
 pub use connection::socket_path;
 pub use of_sidecar::SidecarStore;
@@ -50,6 +54,8 @@ pub struct PluggableComponent {
     pub properties: BTreeMap<String, String>,
     /// How long Init may take; daprd's default is 5 s.
     pub init_timeout: Duration,
+    /// Observes the store.
+    pub observer: Arc<dyn Observe>,
 }
 
 impl PluggableComponent {
@@ -61,7 +67,7 @@ impl PluggableComponent {
     pub async fn open(self) -> Result<Store, LockError> {
         let settings = settings(&self.properties);
         let instance = Instance::new(&self.instance, Some(self.properties), self.init_timeout)?;
-        connect(self.socket, instance, settings).await
+        connect(self.socket, instance, settings, self.observer).await
     }
 
     /// Opens an instance that another process has initialised, without Init, which would replace
@@ -73,7 +79,7 @@ impl PluggableComponent {
         let instance = Instance::new(instance, None, ATTACH_WITHIN)?;
         let absent = absent_ttl();
         let settings = Settings { ttl_default: absent, ttl_max: absent, ..Settings::default() };
-        connect(socket, instance, settings).await
+        connect(socket, instance, settings, Unobserved::store()).await
     }
 }
 
@@ -81,10 +87,11 @@ async fn connect(
     socket: PathBuf,
     instance: Instance,
     settings: Settings,
+    observer: Arc<dyn Observe>,
 ) -> Result<Store, LockError> {
-    let connection = Connection::open(socket, instance).await?;
+    let connection = Connection::open(socket, instance, Arc::clone(&observer)).await?;
     let backend = Pluggable::new(connection, settings.operation_timeout);
-    Ok(Store::new(Arc::new(backend), settings))
+    Ok(Store::observed(Arc::new(backend), settings, observer))
 }
 
 impl std::fmt::Debug for PluggableComponent {

@@ -6,7 +6,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use ::redis::Client;
 use futures_util::future::join_all;
-use leasehold_lock::OpenError;
+use leasehold_lock::{
+    OpenError,
+    observe::{Observe, Unobserved},
+};
 use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, watch},
@@ -50,6 +53,7 @@ pub(super) struct Cluster {
     stale: Notify,
     hearing: Hearing,
     operation_timeout: Duration,
+    observer: Arc<dyn Observe>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -76,6 +80,7 @@ impl Cluster {
         setup: ClusterSetup,
         hearing: Hearing,
         operation_timeout: Duration,
+        observer: Arc<dyn Observe>,
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Result<Arc<Self>, OpenError> {
@@ -87,6 +92,7 @@ impl Cluster {
             stale: Notify::new(),
             hearing,
             operation_timeout,
+            observer,
             tasks,
             stop,
         });
@@ -151,7 +157,8 @@ impl Cluster {
         stop: CancellationToken,
     ) -> Result<Arc<Self>, OpenError> {
         let within = self.operation_timeout;
-        Self::open(self.setup.clone(), Hearing::default(), within, tasks, stop).await
+        let (setup, observer) = (self.setup.clone(), Unobserved::store());
+        Self::open(setup, Hearing::default(), within, observer, tasks, stop).await
     }
 
     /// Asks the nodes again soon.
@@ -179,7 +186,8 @@ impl Cluster {
         let stop = self.stop.child_token();
         let route = Arc::new(Route::Member(Arc::clone(&member)));
         let hearing = self.hearing.at(Arc::clone(&member));
-        self.tasks.spawn(Arc::clone(&link).keep(route, hearing, stop.clone()));
+        let observer = Arc::clone(&self.observer);
+        self.tasks.spawn(Arc::clone(&link).keep(route, hearing, observer, stop.clone()));
         let needed_until = Mutex::new(Instant::now());
         Some(Arc::new(Node { member, link, needed_until, stop }))
     }

@@ -109,7 +109,7 @@ pub const KIND: Kind = Kind {
 };
 
 async fn open(servers: Setup, context: Context) -> Result<Arc<dyn Backend>, OpenError> {
-    let settings = context.settings;
+    let Context { settings, observer, .. } = context;
     let waiters = Arc::new(Waiters::new());
     let hearing = Hearing::of(Arc::clone(&waiters));
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
@@ -121,7 +121,8 @@ async fn open(servers: Setup, context: Context) -> Result<Arc<dyn Backend>, Open
         Setup::Cluster(setup) => {
             let within = settings.operation_timeout;
             let cluster =
-                Cluster::open(setup, hearing, within, tasks.clone(), stop.clone()).await?;
+                Cluster::open(setup, hearing, within, observer, tasks.clone(), stop.clone())
+                    .await?;
             let sessions = cluster.sessions();
             join_all(sessions.iter().map(|session| warnings::check(false, session))).await;
             let router = Router::new(Servers::Cluster(cluster));
@@ -133,7 +134,8 @@ async fn open(servers: Setup, context: Context) -> Result<Arc<dyn Backend>, Open
     warnings::check(route.has_sentinels(), &session).await;
     let link = Arc::new(Link::new(Some(session), settings.operation_timeout));
     let route = Arc::new(route);
-    tasks.spawn(Arc::clone(&link).keep(Arc::clone(&route), hearing, stop.clone()));
+    let keeping = Arc::clone(&link).keep(Arc::clone(&route), hearing, observer, stop.clone());
+    tasks.spawn(keeping);
     let router = Router::new(Servers::One { link, route });
     unfinished.disarm();
     Ok(Arc::new(RedisBackend::new(router, waiters, settings, tasks, stop)))

@@ -11,7 +11,7 @@ use std::{
 };
 
 use ::redis::{Cmd, Value};
-use leasehold_lock::BackendError;
+use leasehold_lock::{BackendError, observe::Observe};
 use leasehold_util::retry::Backoff;
 use parking_lot::Mutex;
 use tokio::{
@@ -177,11 +177,12 @@ impl Link {
         Arc::clone(&self.down.lock())
     }
 
-    /// Reconnects whenever the connection is lost, until stopped.
+    /// Reconnects whenever the connection is lost, until stopped, and reports it.
     pub(super) async fn keep(
         self: Arc<Self>,
         route: Arc<Route>,
         hearing: Hearing,
+        observer: Arc<dyn Observe>,
         stop: CancellationToken,
     ) {
         stop.run_until_cancelled(async {
@@ -189,6 +190,7 @@ impl Link {
             let mut earlier = VecDeque::new();
             loop {
                 let mut other = None;
+                let is_first = session.is_none();
                 if let Some(current) = session {
                     other = self.attend(&route, &hearing, &current).await;
                     earlier.truncate(EARLIER_MAX - 1);
@@ -208,6 +210,9 @@ impl Link {
                 // The earlier connections to this server were ended.
                 earlier.retain(|peer: &Peer| !peer.may_share_server(&next.peer));
                 info!(server = %next.master.address(), "connected to Redis again");
+                if !is_first {
+                    observer.reconnected();
+                }
                 self.note(next.is_monitored);
                 self.sessions.send_replace(Some(Arc::clone(&next)));
                 session = Some(next);

@@ -4,8 +4,11 @@ use std::{collections::HashMap, path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use leasehold_held::LockStore;
-use leasehold_lock::{Clock, Kinds, LockError, Store, Violation};
-use leasehold_manifest::{Change, Component, Environment, PropertyError, Secrets};
+use leasehold_lock::{
+    Clock, Kinds, LockError, Store, Violation,
+    observe::{Observe, Observers},
+};
+use leasehold_manifest::{Change, Component, Environment, OnReload, PropertyError, Secrets};
 use leasehold_pluggable::{PluggableComponent, socket_path};
 use leasehold_util::retry::Backoff;
 use tokio::{
@@ -59,6 +62,10 @@ pub struct Loader {
     pub secrets: Arc<dyn Secrets>,
     /// The folder of pluggable components' sockets.
     pub sockets: PathBuf,
+    /// Observe the stores.
+    pub observers: Observers,
+    /// Called with false when a component whose YAML changed cannot be loaded.
+    pub on_reload: OnReload,
 }
 
 impl Loader {
@@ -126,6 +133,7 @@ impl Loader {
         while let Err(error) = self.load(&component).await {
             if !error.may_pass() {
                 warn!(%error, "the component is not loaded until its YAML changes");
+                (self.on_reload)(false);
                 return;
             }
             let delay = backoff.next_delay();
@@ -171,15 +179,16 @@ impl Loader {
             let violation = Violation::new("spec.type", problem);
             return Err(wrong(violation.into()));
         }
+        let observer = (self.observers)(name, &component.kind);
         let opening = async {
             match built_in {
                 Some(kind) => {
                     let own = properties
                         .into_iter()
                         .filter(|(key, _)| !key.eq_ignore_ascii_case(app_names::PROPERTY));
-                    kind.open(own, Clock::system(), None).await
+                    kind.open_observed(own, Clock::system(), None, observer).await
                 }
-                None => self.pluggable(component, backend, properties).await,
+                None => self.pluggable(component, backend, properties, observer).await,
             }
         };
         let span = info_span!("component", %name, file = %component.origin);
@@ -208,6 +217,7 @@ impl Loader {
         component: &Component,
         backend: &str,
         properties: std::collections::BTreeMap<String, String>,
+        observer: Arc<dyn Observe>,
     ) -> Result<Store, LockError> {
         let socket = socket_path(&self.sockets, backend)
             .map_err(|violation| LockError::InvalidMetadata(vec![violation]))?;
@@ -217,6 +227,7 @@ impl Loader {
             instance: component.name.clone(),
             properties,
             init_timeout: component.init_timeout,
+            observer,
         }
         .open()
         .await;

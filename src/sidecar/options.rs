@@ -1,13 +1,14 @@
 //! The sidecar's command line, with daprd's names.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     time::Duration,
 };
 
 use clap::{ArgAction, Args, builder::BoolishValueParser};
 use leasehold_lock::properties::parse_go_duration;
+use leasehold_metrics::MetricsArgs;
 
 use super::{
     api::auth::Token,
@@ -16,6 +17,9 @@ use super::{
     identity::Instance,
     usage::UsageError,
 };
+
+/// Where a daprd serves its own metrics by default.
+const DAPRD_METRICS_PORT: u16 = 9090;
 
 /// Speak the Dapr API to an app: lock calls are served here, every other call
 /// is passed on to the daprd behind it, if there is one.
@@ -118,6 +122,9 @@ pub struct SidecarArgs {
     /// over HTTP/1, while the app has no health checks (for example 1h or 90m); 0 is no limit.
     #[arg(long, default_value = "1h", value_parser = duration)]
     pub max_hold_default: Duration,
+    /// Metrics and probes.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
     /// daprd's flags that have no effect here.
     #[command(flatten)]
     pub daprd_flags: DaprdFlags,
@@ -232,6 +239,26 @@ impl SidecarArgs {
             _ => return Ok(()),
         };
         Err(UsageError(problem))
+    }
+
+    /// Where metrics and probes are served, if they are. Injectors always pass daprd's own
+    /// default, so that port is none.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        let address = self.metrics.address().filter(|_| self.daprd_flags.allows_metrics());
+        address.filter(|address| address.port() != DAPRD_METRICS_PORT)
+    }
+
+    /// A line if the given port has no effect.
+    #[must_use]
+    pub fn metrics_warning(&self) -> Option<String> {
+        let is_daprds = self.metrics.metrics_port == Some(DAPRD_METRICS_PORT);
+        (is_daprds && self.daprd_flags.allows_metrics()).then(|| {
+            format!(
+                "--metrics-port {DAPRD_METRICS_PORT} has no effect here: it is daprd's default; \
+                 choose another port for the sidecar's metrics and probes"
+            )
+        })
     }
 
     /// Each address once, in the order given.

@@ -143,7 +143,7 @@ fn outcomes_without(lack: Lack) -> Result<BTreeMap<String, Outcome>, Failed> {
     let folder = tempfile::tempdir().unwrap();
     let (inner, path) = (folder.path().join("inner.sock"), folder.path().join("front.sock"));
     let open: OpenInstance =
-        Arc::new(|metadata, _| Box::pin(memory::KIND.open(metadata, Clock::system(), None)));
+        Arc::new(|_, metadata, _| Box::pin(memory::KIND.open(metadata, Clock::system(), None)));
     let component = runtime.block_on(serve(&inner, open));
     let front = runtime.block_on(lacking::serve(&path, &inner, lack));
     let is_chosen = |name: &str| {
@@ -189,7 +189,7 @@ fn outcome(defect: Defect, cases: &[&str]) -> Result<BTreeMap<String, Outcome>, 
 
 /// Opens memory with the defect, whatever the properties.
 fn broken(defect: Defect) -> OpenInstance {
-    Arc::new(move |_, _| {
+    Arc::new(move |_, _, _| {
         Box::pin(async move {
             let settings = Settings::default();
             let context = Context::new(settings.clone(), Clock::system());

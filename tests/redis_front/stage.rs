@@ -174,6 +174,7 @@ impl Setup {
         };
         let tls = self.tls.as_ref();
         FrontArgs {
+            metrics: Default::default(),
             store: "lockstore".to_owned(),
             resources_path: Vec::new(),
             listen: Some("127.0.0.1:0".parse().unwrap()),

@@ -14,6 +14,7 @@ use std::{
 
 use etcd_client::{Client, ConnectOptions, GetOptions, GetResponse, Txn, TxnOp, TxnOpResponse};
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use leasehold_lock::observe::Observe;
 use leasehold_util::retry::{Backoff, pause_before};
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
@@ -59,11 +60,12 @@ pub(crate) struct Connection {
     terms: Arc<Terms>,
     /// When etcd last had no space left.
     out_of_space: Mutex<Option<Instant>>,
+    observer: Arc<dyn Observe>,
 }
 
 impl Connection {
-    /// A connection that is opened by its first request.
-    pub(crate) fn new(config: Config, keys: &Keys) -> Self {
+    /// A connection that is opened by its first request. Reports each further opening.
+    pub(crate) fn new(config: Config, keys: &Keys, observer: Arc<dyn Observe>) -> Self {
         Self {
             config,
             probe: keys.root().to_owned() + "s/",
@@ -72,6 +74,7 @@ impl Connection {
             generation: AtomicU64::new(0),
             terms: Arc::default(),
             out_of_space: Mutex::default(),
+            observer,
         }
     }
 
@@ -339,6 +342,7 @@ impl Connection {
         *self.current.lock() = Some(Arc::clone(&link));
         if link.generation > 1 {
             info!(generation = link.generation, "connected to etcd again");
+            self.observer.reconnected();
         }
         link
     }

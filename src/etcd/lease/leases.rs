@@ -155,7 +155,9 @@ impl Leases {
     /// Those of an etcd that cannot be reached, so that nothing is ever revoked.
     #[cfg(test)]
     pub(crate) fn offline() -> Arc<Self> {
-        let connection = Arc::new(Connection::new(Config::offline(), &Keys::new("t")));
+        let observer = lock::observe::Unobserved::store();
+        let connection =
+            Arc::new(Connection::new(Config::offline(), &Keys::new("t"), observer));
         let background = Background::default();
         let keeper = Keeper::start(&connection, &background);
         Self::start(connection, keeper, &background)

@@ -264,7 +264,9 @@ mod tests {
     /// Trap: etcd 37
     #[tokio::test(start_paused = true)]
     async fn no_lease_is_forgotten_and_new_ones_wait_for_old_ones_to_be_revoked() {
-        let connection = Arc::new(Connection::new(Config::offline(), &Keys::new("t")));
+        let observer = leasehold_lock::observe::Unobserved::store();
+        let connection =
+            Arc::new(Connection::new(Config::offline(), &Keys::new("t"), observer));
         let revocations = Revocations::start(connection, &Background::default());
         for id in 1..=20_000 {
             revocations.push(Unwanted::new(id));

@@ -199,7 +199,7 @@ mod tests {
     };
 
     fn attempts() -> Arc<Attempts> {
-        let etcd = Etcd::new(Config::offline());
+        let etcd = Etcd::new(Config::offline(), leasehold_lock::observe::Unobserved::store());
         let (connection, background) = (&etcd.connection, etcd.background.clone());
         let keeper = Keeper::start(connection, &background);
         let leases = Leases::start(Arc::clone(connection), keeper, &background);

@@ -8,6 +8,7 @@ mod loss;
 mod renewal;
 mod schedule;
 mod shared;
+mod tally;
 mod unlock;
 
 use std::{sync::Arc, time::Duration};

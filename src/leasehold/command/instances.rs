@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_component::{Instances, OpenInstance};
 use leasehold_front::FindStore;
-use leasehold_lock::{Clock, Kind, LockError};
+use leasehold_lock::{Clock, Kind, LockError, observe::Observers};
 use leasehold_manifest::{self as manifest, Environment, NoSecrets, Resources};
 use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
@@ -27,10 +27,19 @@ pub(super) struct OwnInstance {
     operation_timeout: Duration,
 }
 
-/// The instances of a kind of backend, none of which is initialised yet.
-pub(super) fn of_kind(kind: Kind) -> Arc<Instances> {
-    let open: OpenInstance = Arc::new(move |metadata, before| {
-        Box::pin(async move { kind.open(metadata, Clock::system(), before.as_ref()).await })
+/// The instances of a kind of backend, none of which is initialised yet. `label` makes the name of
+/// an instance's store in metrics.
+pub(super) fn of_kind(
+    kind: Kind,
+    observers: Observers,
+    label: impl Fn(&str) -> String + Send + Sync + 'static,
+) -> Arc<Instances> {
+    let kind_name = format!("lock.{}", kind.name);
+    let open: OpenInstance = Arc::new(move |name, metadata, before| {
+        let observer = observers(&label(name), &kind_name);
+        Box::pin(async move {
+            kind.open_observed(metadata, Clock::system(), before.as_ref(), observer).await
+        })
     });
     Arc::new(Instances::new(open, kind.features))
 }

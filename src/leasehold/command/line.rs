@@ -7,6 +7,7 @@ use clap_complete::Shell;
 use leasehold_component::SocketMode;
 use leasehold_front::FrontArgs;
 use leasehold_lock::Kind;
+use leasehold_metrics::MetricsArgs;
 use leasehold_sidecar::SidecarArgs;
 use leasehold_tools::{force::ForceArgs, get::GetArgs, list::ListArgs, watch::WatchArgs};
 
@@ -187,6 +188,10 @@ pub struct ServeOptions {
     /// The permissions of the sockets; daprd needs write permission, so another user needs 0666
     #[arg(long, value_name = "MODE", default_value_t)]
     pub socket_mode: SocketMode,
+
+    /// Metrics and probes.
+    #[command(flatten)]
+    pub metrics: MetricsArgs,
 }
 
 impl ServeOptions {

@@ -5,6 +5,7 @@ mod instances;
 mod line;
 #[cfg(target_os = "linux")]
 pub mod lock;
+mod metrics;
 pub mod redis_front;
 pub mod serve;
 pub mod sidecar;

@@ -1,21 +1,23 @@
 //! `leasehold serve`: the component, from its options to the end of its drain.
 
-use std::{collections::BTreeSet, env};
+use std::{collections::BTreeSet, env, sync::Arc};
 
 use futures_util::future::join_all;
 use leasehold_component::{Component, DRAIN_MAX, Socket, socket_folder};
 use leasehold_manifest::{self as manifest, Environment, Resources};
+use leasehold_metrics::Role;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
-use super::{ServeOptions, StartError, StoreOption, instances};
+use super::{ServeOptions, StartError, StoreOption, instances, metrics::Observed};
 
 /// Components that are being served, with the tasks that initialise instances
 /// on their own.
 pub struct Serving {
     components: Vec<Component>,
-    _initialising: Vec<AbortOnDropHandle<()>>,
+    observed: Observed,
+    _initialising: Arc<Vec<AbortOnDropHandle<()>>>,
 }
 
 /// Opens every socket and starts to serve.
@@ -32,10 +34,11 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         warn_unless_served(manifest, &stores);
     }
     let folder = socket_folder(options.socket_folder.clone(), |name| env::var_os(name));
+    let observed = Observed::start(options.metrics.address(), Role::Stores).await?;
     let (mut components, mut initialising) = (Vec::new(), Vec::new());
-    for StoreOption { kind, socket } in stores {
+    for StoreOption { kind, socket: name } in stores {
         let mut to_initialise = Vec::new();
-        for manifest in manifests.iter().filter(|manifest| is_served_at(manifest, &socket)) {
+        for manifest in manifests.iter().filter(|manifest| is_served_at(manifest, &name)) {
             // daprd has secret stores and the app's ID.
             if manifest.waits_for_daprd(&resources.environment) {
                 let store = &manifest.name;
@@ -45,16 +48,20 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
             let own = instances::resolve(kind, manifest, &resources.environment).await?;
             to_initialise.push(own);
         }
-        let path = folder.join(format!("{socket}.sock"));
+        let path = folder.join(format!("{name}.sock"));
         let socket = Socket::open(&path, Some(options.socket_mode), "--socket-folder").await?;
         info!(store = kind.name, socket = %socket.path().display(), "listening");
-        let instances = instances::of_kind(kind);
+        let label = move |instance: &str| format!("{name}/{instance}");
+        let instances = instances::of_kind(kind, observed.observers(), label);
         for own in to_initialise {
             initialising.push(instances::begin(&instances, own));
         }
         components.push(Component::start(socket, instances, kind.commits_groups).await?);
     }
-    Ok(Serving { components, _initialising: initialising })
+    let initialising = Arc::new(initialising);
+    let opening = Arc::clone(&initialising);
+    observed.started(move || opening.iter().all(AbortOnDropHandle::is_finished));
+    Ok(Serving { components, observed, _initialising: initialising })
 }
 
 impl Serving {
@@ -66,6 +73,7 @@ impl Serving {
 
     /// Drains every component, all at the same time.
     pub async fn drain(self) {
+        self.observed.drain();
         let until = Instant::now() + DRAIN_MAX;
         join_all(self.components.iter().map(Component::stop_serving)).await;
         join_all(self.components.iter().map(|component| component.settle(until))).await;

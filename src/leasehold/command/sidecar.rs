@@ -5,6 +5,7 @@ use std::{env, time::Duration};
 use futures_util::future::join_all;
 use leasehold_component::socket_folder;
 use leasehold_manifest::{self as manifest, Environment, Loaded, Resources};
+use leasehold_metrics::Role;
 use leasehold_sidecar::{
     Hooks, Options, Sidecar, SidecarArgs,
     app::{
@@ -20,25 +21,31 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use tracing::{info, warn};
 
-use super::StartError;
+use super::{StartError, metrics::Observed};
 use crate::backend::KINDS;
 
 /// A sidecar that serves.
 pub struct Serving {
     sidecar: Sidecar,
+    observed: Observed,
     _following: AbortOnDropHandle<()>,
 }
 
 impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
-        self.sidecar.run(stop).await;
+        let Self { sidecar, observed, .. } = self;
+        let draining = async {
+            stop.cancelled().await;
+            observed.drain();
+        };
+        tokio::join!(sidecar.run(stop.clone()), draining);
     }
 }
 
 /// Opens the stores that the component YAML names, and begins to serve them.
 pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
-    for warning in args.daprd_flags.warnings() {
+    for warning in args.daprd_flags.warnings().chain(args.metrics_warning()) {
         warn!("{warning}");
     }
     let options = args.options(|name| env::var(name).ok());
@@ -54,6 +61,8 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     args.check()?;
     let daprd = Daprd::of(args)?;
     daprd.check(&options.listen)?;
+    let role = Role::Sidecar { held_max: options.held_max };
+    let observed = Observed::start(args.metrics_address(), role).await?;
     let (healthy, failed_unlocks) = app_health(args, &options)?;
     let environment = Environment::of_process(Some(&args.app_id));
     let resources =
@@ -66,6 +75,8 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         environment,
         secrets: daprd.secrets(&options)?,
         sockets: socket_folder(args.socket_folder.clone(), |name| env::var_os(name)),
+        observers: observed.observers(),
+        on_reload: observed.on_reload(),
     };
     let opening = loaded.components.iter().map(|component| loader.begin(component));
     let opened = join_all(opening).await.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -77,12 +88,14 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
             info!("skipped, {reason}");
         }
     }
-    let changes = manifest::watch(resources, &loaded)?;
+    let changes = manifest::watch(resources, &loaded, observed.on_reload())?;
     let following =
         AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, loaded.components, late)));
     let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };
     let sidecar = Sidecar::start(options, stores, hooks).await?;
-    Ok(Serving { sidecar, _following: following })
+    // Its stores are open, but for those whose failure is to be ignored.
+    observed.started(|| true);
+    Ok(Serving { sidecar, observed, _following: following })
 }
 
 /// Logs why there is no store: the components that were found, and why none of them is a

@@ -6,7 +6,10 @@
 
 use std::{
     io::{self, Write},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -18,6 +21,14 @@ use tracing::warn;
 const QUEUED_BYTES_MAX: usize = 1024 * 1024;
 /// The delay before a write to a full non-blocking target is retried.
 const WRITE_DELAY: Duration = Duration::from_millis(10);
+
+/// Of the process, which has one log.
+static LINES_DROPPED: AtomicU64 = AtomicU64::new(0);
+
+/// How many log lines were dropped so far.
+pub fn lines_dropped() -> u64 {
+    LINES_DROPPED.load(Ordering::Relaxed)
+}
 
 /// Whole lines that are not written yet. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +75,7 @@ impl LogQueue {
             state.queued.extend_from_slice(line);
         } else {
             state.dropped += 1;
+            LINES_DROPPED.fetch_add(1, Ordering::Relaxed);
         }
         self.0.changed.notify_all();
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::{Inspect, Inspected, LockView, Page, PageRequest, Scope, Selection, WaiterView};
-use crate::{BackendError, Feature, LockError, ResourceId, Store, settle::bounded};
+use crate::{BackendError, Feature, LockError, ResourceId, Store, observe::Verb};
 
 /// After this time no further part of a page is read. What was found by then is the page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -45,7 +45,7 @@ impl Store {
     ) -> Result<Inspected, LockError> {
         let _call = self.0.calls.token();
         let inspect = self.backend_to_inspect()?;
-        read(until, inspect.get(resource, grants, until)).await
+        self.read(until, inspect.get(resource, grants, until)).await
     }
 
     /// Lists who waits for a resource.
@@ -57,7 +57,7 @@ impl Store {
         let _call = self.0.calls.token();
         let until = self.until();
         let inspect = self.backend_to_inspect()?;
-        read(until, inspect.waiters(resource, page, until)).await
+        self.read(until, inspect.waiters(resource, page, until)).await
     }
 
     /// Lists held resources. One page at a time is read from a store, and then none for a
@@ -84,9 +84,18 @@ impl Store {
         let begun = Instant::now();
         // In case the caller leaves before the page is read.
         *next = begun + REST_MAX;
-        let page = list(inspect, listing, until).await;
+        let page = list(self, inspect, listing, until).await;
         *next = Instant::now() + (begun.elapsed() * REST_FACTOR).min(REST_MAX);
         page
+    }
+
+    /// Reads, within a limit of time.
+    async fn read<T>(
+        &self,
+        until: Instant,
+        reading: impl Future<Output = Result<T, BackendError>>,
+    ) -> Result<T, LockError> {
+        self.0.bounded(Verb::Read, until, reading).await.map_err(LockError::of_read)
     }
 
     fn backend_to_inspect(&self) -> Result<&dyn Inspect, LockError> {
@@ -96,16 +105,9 @@ impl Store {
     }
 }
 
-/// Limits the time of a read.
-async fn read<T>(
-    until: Instant,
-    reading: impl Future<Output = Result<T, BackendError>>,
-) -> Result<T, LockError> {
-    bounded(until, reading).await.map_err(LockError::of_read)
-}
-
 /// Reads pages of the backend until there is one page of wanted locks.
 async fn list(
+    store: &Store,
     inspect: &dyn Inspect,
     listing: &Listing,
     until: Instant,
@@ -118,7 +120,7 @@ async fn list(
     let mut wanted = listing.page.clone();
     let mut items = Vec::new();
     loop {
-        let page = match read(until, inspect.list(&selection, &wanted, until)).await {
+        let page = match store.read(until, inspect.list(&selection, &wanted, until)).await {
             // The locks found before it are a page, too.
             Err(_) if wanted.after != listing.page.after && Instant::now() >= ends_at => {
                 return Ok(Page { items, next: wanted.after });

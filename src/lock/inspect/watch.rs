@@ -14,7 +14,7 @@ use super::{
     mirror::{Next, Position, Subscription},
     running::{NOT_WATCHABLE, Running},
 };
-use crate::{Feature, LockError, Store};
+use crate::{Feature, LockError, Store, observe::Counted};
 
 /// How often `Synced` is sent.
 const SYNCED_EVERY: Duration = Duration::from_secs(10);
@@ -37,6 +37,7 @@ pub struct Watch {
     ending: CancellationToken,
     _subscription: Subscription,
     _permit: OwnedSemaphorePermit,
+    _counted: Counted,
 }
 
 impl Store {
@@ -59,6 +60,7 @@ impl Store {
             ending,
             _subscription: subscription,
             _permit: permit,
+            _counted: Counted::new(Arc::clone(self.observer()), |it, n| it.watching(n)),
         })
     }
 }

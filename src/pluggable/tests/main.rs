@@ -14,12 +14,15 @@ mod waiting;
 
 use std::{path::PathBuf, time::Duration};
 
-use leasehold_lock::{AcquireRequest, LockError, RenewRequest, Store, UnlockRequest};
+use leasehold_lock::{
+    AcquireRequest, LockError, RenewRequest, Store, UnlockRequest, observe::Unobserved,
+};
 use leasehold_pluggable::PluggableComponent;
 
 /// An instance `i` at this socket with these properties.
 fn component(socket: PathBuf, properties: &[(&str, &str)]) -> PluggableComponent {
     PluggableComponent {
+        observer: Unobserved::store(),
         socket,
         instance: "i".to_owned(),
         properties: properties

@@ -21,6 +21,7 @@ pub(crate) async fn serve(folder: &Path) -> Serving {
         resources_path: Vec::new(),
         store: vec![StoreOption { kind, socket: "other".to_owned() }],
         socket_mode: SocketMode::default(),
+        metrics: Default::default(),
     };
     serve::start(&options).await.unwrap()
 }

@@ -32,6 +32,7 @@ fn call(no_renewal: bool) -> LockCall {
         arrived: Instant::now(),
         wait_end: None,
         deadline: None,
+        streamed: false,
     }
 }
 

@@ -11,6 +11,7 @@ use axum::body::Body;
 use backon::{ExponentialBuilder, Retryable as _};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
 use leasehold_held::LostLock;
+use leasehold_lock::observe::Notice;
 use leasehold_net::{inspection::Named, wire::token};
 use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
 use leasehold_util::error_chain::chain;
@@ -105,6 +106,8 @@ impl Caller {
         .retry(delays)
         .when(|error| matches!(error, NoticeError::Failed(_)))
         .await;
+        let notice = if sent.is_ok() { Notice::Delivered } else { Notice::Failed };
+        lost.store.store().observer().notified(notice);
         match sent {
             Ok(()) => {}
             Err(error @ NoticeError::NotTaken(_)) => {
@@ -132,7 +135,7 @@ async fn post(
     name: &Named,
 ) -> Result<(), NoticeError> {
     let body = json!({
-        "storeName": *lost.store,
+        "storeName": **lost.store.name(),
         "resourceID": name.resource_id,
         "namespace": name.namespace,
         "lockID": lost.lock_id.as_str(),
@@ -167,7 +170,7 @@ async fn call(
     name: &Named,
 ) -> Result<(), NoticeError> {
     let mut request = tonic::Request::new(proto::LockLost {
-        store_name: lost.store.to_string(),
+        store_name: lost.store.name().to_string(),
         resource_id: name.resource_id.clone(),
         namespace: name.namespace.clone(),
         lock_id: lost.lock_id.as_str().to_owned(),

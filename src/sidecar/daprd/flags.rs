@@ -11,12 +11,14 @@ const WITH_VALUE: &str = "actors-disseminate-timeout actors-service allowed-orig
     control-plane-namespace control-plane-trust-domain dapr-block-shutdown-duration \
     dapr-http-max-request-size dapr-http-read-buffer-size dapr-internal-grpc-listen-address \
     dapr-internal-grpc-port dapr-public-listen-address dapr-public-port disable-init-endpoints \
-    hot-reload-reconcile-interval max-body-size metrics-listen-address metrics-port mode \
+    hot-reload-reconcile-interval max-body-size mode \
     placement-host-address profile-port read-buffer-size reminders-service \
     scheduler-host-address scheduler-job-streams sentry-address sentry-request-jwt-audiences";
 /// Those that are booleans, which may have a value.
-const BOOLEANS: &str = "disable-builtin-k8s-secret-store enable-api-logging enable-metrics \
-    enable-mtls enable-profiling";
+const BOOLEANS: &str = "disable-builtin-k8s-secret-store enable-api-logging enable-mtls \
+    enable-profiling";
+/// It takes effect as far as `--metrics-port` is given.
+const ENABLE_METRICS: &str = "enable-metrics";
 
 /// Arguments that belong to no flag. daprd does not look at them.
 const STRAY: &str = "stray";
@@ -28,10 +30,16 @@ const FALSE: [&str; 6] = ["0", "f", "F", "false", "FALSE", "False"];
 #[derive(Clone, Debug, Default)]
 pub struct DaprdFlags {
     given: Vec<&'static str>,
+    metrics: Option<bool>,
     stray: Vec<String>,
 }
 
 impl DaprdFlags {
+    /// Whether `--enable-metrics` allows metrics.
+    pub(crate) fn allows_metrics(&self) -> bool {
+        self.metrics != Some(false)
+    }
+
     /// A line for each flag that was given and has no effect.
     pub fn warnings(&self) -> impl Iterator<Item = String> {
         let flags = self.given.iter().map(|flag| {
@@ -57,7 +65,7 @@ impl Args for DaprdFlags {
         };
         let command = command
             .args(WITH_VALUE.split_whitespace().map(with_value))
-            .args(BOOLEANS.split_whitespace().map(boolean));
+            .args(BOOLEANS.split_whitespace().chain([ENABLE_METRICS]).map(boolean));
         command.arg(Arg::new(STRAY).num_args(0..).hide(true))
     }
 
@@ -78,6 +86,7 @@ impl FromArgMatches for DaprdFlags {
         let booleans = BOOLEANS
             .split_whitespace()
             .filter(|flag| last(flag).is_some_and(|value| !FALSE.contains(&value)));
+        let metrics = last(ENABLE_METRICS).map(|value| !FALSE.contains(&value));
         let mut given: Vec<_> = with_value.chain(booleans).collect();
         given.sort_unstable();
         let stray: Vec<_> = matches.get_many::<String>(STRAY).into_iter().flatten().collect();
@@ -92,7 +101,7 @@ impl FromArgMatches for DaprdFlags {
             return Err(command.error(ErrorKind::UnknownArgument, message));
         }
         let stray = stray.into_iter().filter(|word| !word.is_empty()).cloned().collect();
-        Ok(Self { given, stray })
+        Ok(Self { given, metrics, stray })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), Error> {
@@ -145,7 +154,6 @@ mod tests {
             given.iter().map(|line| line.split_once(' ').unwrap().0.to_owned()).collect();
         let expected = [
             "--config",
-            "--enable-metrics",
             "--enable-mtls",
             "--max-body-size",
             "--mode",
@@ -159,7 +167,7 @@ mod tests {
     /// `-1` is a separate argument, which was once refused.
     #[test]
     fn the_flags_that_the_cli_always_passes_are_taken() {
-        let given = warnings(&[
+        let line = [
             "--app-id",
             "orders",
             "--app-port",
@@ -196,8 +204,35 @@ mod tests {
             "--enable-mtls",
             "--sentry-address",
             "localhost:50001",
-        ]);
-        assert_eq!(given.len(), 11, "{given:?}");
+        ];
+        let given = warnings(&line);
+        assert_eq!(given.len(), 10, "{given:?}");
+        let metrics = parse(&line).unwrap().metrics_address();
+        assert_eq!(metrics, Some("127.0.0.1:37003".parse().unwrap()));
+    }
+
+    fn metrics(arguments: &[&str]) -> Option<String> {
+        Some(parse(arguments).unwrap().metrics_address()?.to_string())
+    }
+
+    #[test]
+    fn the_port_that_injectors_pass_is_no_port_of_ours() {
+        assert_eq!(metrics(&["--metrics-port", "9090"]), None);
+        assert_eq!(metrics(&["--metrics-port", "9090", "--enable-metrics=true"]), None);
+        let warning = parse(&["--metrics-port=9090"]).unwrap().metrics_warning().unwrap();
+        assert!(warning.contains("daprd's default"), "{warning}");
+        let nine = metrics(&["--metrics-port=9464", "--enable-metrics"]);
+        assert_eq!(nine.as_deref(), Some("127.0.0.1:9464"));
+    }
+
+    #[test]
+    fn metrics_that_are_turned_off_are_off() {
+        for off in super::FALSE {
+            let off = format!("--enable-metrics={off}");
+            assert_eq!(metrics(&["--metrics-port=9464", &off]), None);
+        }
+        let last = ["--metrics-port=9464", "--enable-metrics=false", "--enable-metrics=true"];
+        assert!(metrics(&last).is_some());
     }
 
     /// For a runtime that it believes to be older than 1.14, the CLI replaces the

@@ -69,6 +69,7 @@ fn call() -> LockCall {
         arrived: Instant::now(),
         wait_end: None,
         deadline: None,
+        streamed: false,
     }
 }
 

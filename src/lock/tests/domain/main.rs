@@ -8,6 +8,7 @@ mod ending;
 mod faulty;
 mod joining;
 mod listing;
+mod observed;
 mod scale;
 mod settling;
 mod shared;

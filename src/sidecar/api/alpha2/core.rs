@@ -57,6 +57,8 @@ pub struct LockCall {
     pub wait_end: Option<Instant>,
     /// The deadline of the call itself; `None`: it has none.
     pub deadline: Option<Instant>,
+    /// Whether a stream holds the lock.
+    pub streamed: bool,
 }
 
 impl LockCall {
@@ -158,6 +160,7 @@ impl Locks {
             deadline: call.deadline,
             answer_by,
             wait_end: call.wait_end,
+            streamed: call.streamed,
             ..AcquireRequest::new(resource.id.clone())
         };
         if !call.no_renewal {

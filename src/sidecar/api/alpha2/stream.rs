@@ -50,6 +50,7 @@ pub(super) async fn open(
     max_hold: MaxHold,
 ) -> Result<Events, ApiError> {
     let immediate = call.immediate;
+    let call = LockCall { streamed: true, ..call };
     let mut acquiring = {
         let locks = locks.clone();
         async move { locks.acquire_within(call, max_hold, None).await }.boxed()

@@ -38,6 +38,7 @@ pub(super) fn lock_call(
         arrived,
         wait_end: wait.and_then(|wait| arrived.checked_add(wait)),
         deadline,
+        streamed: false,
     })
 }
 
