@@ -26,7 +26,7 @@ setup: ## Install what all targets need from Debian (protoc, redis-server, etcd,
 	@scripts/setup
 
 .PHONY: setup-test
-setup-test: ## Install only what `make test` needs (protoc, redis-server, etcd)
+setup-test: ## Install only what `make test` needs (protoc, redis-server, etcd, promtool)
 	@scripts/setup test
 
 .PHONY: setup-build

@@ -9,6 +9,7 @@
 )]
 
 mod commands;
+mod observability;
 mod probed;
 mod reconnects;
 mod scrape;
