@@ -1,6 +1,7 @@
 package deployment
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -156,17 +157,46 @@ func TestSidecarStandsBetweenAppAndDaprd(t *testing.T) {
 	}
 }
 
-// The app can still unlock while it stops, and leasehold has time to drain.
+// The app can still unlock while it stops, because a native sidecar ends after
+// all ordinary containers, and leasehold then has time to drain.
 func TestSidecarOutlivesTheAppThatStops(t *testing.T) {
 	pod := injected(t, load[apps.Deployment](t, "sidecar.yaml"))
-	lifecycle := container(t, pod, "leasehold").Lifecycle
-	if lifecycle == nil || lifecycle.PreStop == nil || lifecycle.PreStop.Sleep == nil {
-		t.Fatal("leasehold stops together with the app")
+	leasehold := container(t, pod, "leasehold")
+	if position(t, pod, "leasehold") >= len(pod.Spec.InitContainers) || leasehold.RestartPolicy == nil ||
+		*leasehold.RestartPolicy != core.ContainerRestartPolicyAlways {
+		t.Error("leasehold is no native sidecar, so it stops together with the app")
 	}
-	const drainSeconds = 10
-	asleep := lifecycle.PreStop.Sleep.Seconds
-	if asleep < 1 || asleep+drainSeconds > *pod.Spec.TerminationGracePeriodSeconds {
-		t.Errorf("after %d s it has no %d s left to drain", asleep, drainSeconds)
+	const drainSeconds, appSeconds = 10, 10
+	if *pod.Spec.TerminationGracePeriodSeconds < drainSeconds+appSeconds {
+		t.Errorf("leasehold has no %d s left to drain", drainSeconds)
+	}
+	// It waits for the secrets of an injected daprd, which would wait for the probe.
+	if leasehold.StartupProbe != nil {
+		t.Error("daprd would never start")
+	}
+}
+
+// The kubelet reaches what it probes: all other ports are on loopback.
+func TestProbesReachThePodsAddress(t *testing.T) {
+	for _, name := range []string{"sidecar.yaml", "pluggable.yaml"} {
+		t.Run(name, func(t *testing.T) {
+			leasehold := container(t, injected(t, load[apps.Deployment](t, name)), "leasehold")
+			i := slices.IndexFunc(leasehold.Ports, func(p core.ContainerPort) bool { return p.Name == "metrics" })
+			if i < 0 {
+				t.Fatalf("no port for metrics: %v", leasehold.Ports)
+			}
+			port := leasehold.Ports[i].ContainerPort
+			for _, flag := range []string{fmt.Sprintf("--metrics-port=%d", port), "--metrics-listen-address=0.0.0.0"} {
+				if !slices.Contains(leasehold.Args, flag) {
+					t.Errorf("no %s: %v", flag, leasehold.Args)
+				}
+			}
+			for path, probe := range map[string]*core.Probe{"/livez": leasehold.LivenessProbe, "/readyz": leasehold.ReadinessProbe} {
+				if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != path || probe.HTTPGet.Port.StrVal != "metrics" {
+					t.Errorf("the probe of %s is %v", path, probe)
+				}
+			}
+		})
 	}
 }
 
