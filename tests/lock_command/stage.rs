@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread::sleep,
@@ -301,8 +301,8 @@ impl Process {
     }
 
     fn is_leasehold(&self) -> bool {
-        let program = self.line.split('\0').next().unwrap_or_default();
-        program == "/proc/self/exe" || program.ends_with("leasehold")
+        let first = self.line.split('\0').next().unwrap_or_default();
+        first == "/proc/self/exe" || Path::new(first) == program()
     }
 }
 
