@@ -30,7 +30,7 @@ pub struct LockOptions {
     pub conflict_exit_code: u8,
 
     /// The lock's time to live, by default the store's; it is renewed
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    #[arg(long, value_name = "DURATION", value_parser = ttl)]
     pub ttl: Option<Duration>,
 
     /// End the command after it has run for so long
@@ -75,6 +75,12 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
+    /// Whether the lock is tried once: a wait of no time is none, as in flock.
+    #[must_use]
+    pub fn tries_once(&self) -> bool {
+        self.nonblock || self.wait.is_some_and(|wait| wait.is_zero())
+    }
+
     pub(crate) fn rules(&self) -> Rules {
         let Self { term_before, max_hold, leave_daemons, .. } = *self;
         Rules { term_before, max_hold, leave_daemons }
@@ -137,6 +143,11 @@ impl FromStr for EndSignal {
     }
 }
 
+fn ttl(text: &str) -> Result<Duration, String> {
+    let ttl = duration(text)?;
+    if ttl.is_zero() { Err("must be positive".to_owned()) } else { Ok(ttl) }
+}
+
 /// Reads `1m30s`, or a number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "is no duration such as 30s, 1m30s, 500ms or 10".to_owned();
@@ -171,6 +182,13 @@ mod tests {
         for bad in ["", "x", "-1", "1e400", "nan", "-3s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_wait_of_no_time_is_one_try_and_a_ttl_of_none_is_refused() {
+        assert!(read("lock -w 0 r -- ls").tries_once());
+        assert!(!read("lock -w 0.1 r -- ls").tries_once());
+        assert!(Line::try_parse_from(["lock", "--ttl", "0", "r", "--", "ls"]).is_err());
     }
 
     #[test]

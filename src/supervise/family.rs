@@ -25,6 +25,11 @@ impl Family {
         Self { lock_process, others, killed: BTreeSet::new() }
     }
 
+    /// The lock process.
+    pub(crate) fn lock_process(&self) -> Pid {
+        self.lock_process
+    }
+
     /// The children that are neither the command's nor the lock process.
     pub(crate) fn others(&self) -> Vec<Pid> {
         self.others.iter().filter_map(|raw| Pid::from_raw(*raw)).collect()

@@ -22,7 +22,6 @@ use rustix::{
     },
     stdio,
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::{
     BootTime, Report, Word,
@@ -97,7 +96,7 @@ impl LockProcess {
         stdio::dup2_stdout(&null)?;
         stdio::dup2_stderr(&null)?;
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-        signals::outlive(&[SIGTERM, SIGINT, SIGHUP, SIGQUIT])?;
+        signals::outlive(&signals::FOR_COMMAND)?;
         setsid()?;
         let supervisor = getppid().ok_or_else(|| io::Error::other("it has no supervisor"))?;
         let forced_until = Arc::new(AtomicU64::new(NEVER));
@@ -147,6 +146,10 @@ impl LockProcess {
 impl Reports {
     /// Tells the supervisor. If it has died, the other thread notices that.
     pub fn send(&mut self, report: &Report) {
+        if matches!(report, Report::Granted { .. }) {
+            // That somebody has ended the lock before concerns no other.
+            self.forced_until.store(NEVER, Ordering::Relaxed);
+        }
         let _ = self.pipe.write_all(format!("{report}\n").as_bytes());
     }
 

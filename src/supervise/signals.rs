@@ -9,7 +9,7 @@ use signal_hook::{
 };
 
 /// Those that are for the command.
-const FOR_COMMAND: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
+pub(crate) const FOR_COMMAND: [i32; 6] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2];
 /// Those that only wake the supervisor: a child has changed, or it was stopped itself.
 const WAKING: [i32; 2] = [SIGCHLD, SIGCONT];
 

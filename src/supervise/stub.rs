@@ -6,7 +6,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Write as _},
+    fs, io,
     os::unix::process::CommandExt as _,
     process::Command,
     sync::{
@@ -19,7 +19,7 @@ use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
 };
 
-use crate::exit;
+use crate::{exit, say};
 
 /// The arguments of the stub.
 #[derive(Clone, Debug, clap::Args)]
@@ -44,7 +44,7 @@ impl StubArgs {
 
 /// Tells a stub to become the command. By default this signal does nothing, so that it does not
 /// matter to the command whether it was ignored at the start.
-pub(crate) const START: Signal = Signal::URG;
+const START: Signal = Signal::URG;
 
 /// The name of the hidden command.
 pub const STUB: &str = "lock-stub";
@@ -61,13 +61,24 @@ pub fn become_command(args: &StubArgs) -> u8 {
     }
     let Some((program, arguments)) = args.command.split_first() else { return exit::USAGE };
     let error = Command::new(program).args(arguments).exec();
-    let shown = program.to_string_lossy();
-    let _ = writeln!(std::io::stderr(), "leasehold lock: {}: {error}", shown.escape_debug());
+    say::line(&format!("{}: {error}", program.to_string_lossy().escape_debug()));
     if error.kind() == std::io::ErrorKind::NotFound {
         exit::NOT_FOUND
     } else {
         exit::CANNOT_RUN
     }
+}
+
+/// Tells a stub to become the command.
+pub(crate) fn start(pid: Pid) -> io::Result<()> {
+    kill_process(pid, START)?;
+    Ok(kill_process(pid, Signal::CONT)?)
+}
+
+/// Whether a process is a stub, and not the command yet.
+pub(crate) fn is_one(pid: Pid) -> bool {
+    let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).nth(1) == Some(STUB.as_bytes())
 }
 
 /// Stops until the supervisor has sent [`START`].

@@ -3,13 +3,15 @@
 
 use std::{
     ffi::OsString,
-    fs::File,
+    fs::{self, File},
     io::{self, Write as _},
     os::{
         fd::{AsFd as _, OwnedFd},
         unix::process::CommandExt as _,
     },
     process::{Command, Stdio},
+    thread,
+    time::Duration,
 };
 
 use rustix::{
@@ -37,7 +39,7 @@ use crate::{
     protocol::{Lines, Pipe},
     say::{self, Verbosity},
     signals::Signals,
-    stub::{START, StubArgs},
+    stub::{self, StubArgs},
     terminal,
 };
 
@@ -46,7 +48,10 @@ const SECRETS: [&str; 2] = ["LEASEHOLD_PASSWORD", "LEASEHOLD_PASSWORD_FILE"];
 /// Both processes and the stub run this program, even if its file was replaced since.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How often a stub is looked at until it has stopped.
+/// How long the lock process may take to end after its work.
+const REAP_WITHIN: Duration = Duration::from_millis(500);
+const REAP_INTERVAL: Duration = Duration::from_millis(2);
+/// How often a stub is looked at until it has become the command.
 const PREPARING_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// A command to run under a lock.
@@ -102,10 +107,17 @@ struct Running {
     leads_group: bool,
     is_started: bool,
     is_prepared: bool,
+    /// Whether it is the command, and not the stub any more.
+    has_become: bool,
 }
 
 impl<'a> Supervisor<'a> {
     fn start(job: &'a Job<'a>) -> io::Result<Self> {
+        if fs::read_link("/proc/self")?.to_str() != Some(&getpid().to_string()) {
+            return Err(io::Error::other(
+                "/proc is that of another PID namespace; mount one here (unshare --mount-proc)",
+            ));
+        }
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         set_child_subreaper(Some(getpid()))?;
         let others = processes::children(getpid())?;
@@ -143,7 +155,8 @@ impl<'a> Supervisor<'a> {
 
     fn run(mut self) -> u8 {
         self.say(Verbosity::Verbose, || {
-            let verb = if self.job.options.nonblock { "trying to get" } else { "waiting for" };
+            let verb =
+                if self.job.options.tries_once() { "trying to get" } else { "waiting for" };
             format!("{verb} the lock {}", self.job.options.resource)
         });
         let mut turn = || -> io::Result<Option<u8>> {
@@ -161,7 +174,10 @@ impl<'a> Supervisor<'a> {
         loop {
             match turn() {
                 Ok(None) => {}
-                Ok(Some(exit)) => return exit,
+                Ok(Some(exit)) => {
+                    self.leave_no_zombie();
+                    return exit;
+                }
                 // The lock process ends the command at the deadline if this process ends.
                 Err(error) => {
                     say::line(&format!("the supervisor cannot go on: {error}"));
@@ -186,7 +202,7 @@ impl<'a> Supervisor<'a> {
             sources.push(PollFd::new(reports, PollFlags::IN));
         }
         // No signal tells that a child has stopped: signal-hook asks for none.
-        let is_preparing = self.command.as_ref().is_some_and(|command| !command.is_prepared);
+        let is_preparing = self.command.as_ref().is_some_and(|command| !command.has_become);
         match poll(&mut sources, is_preparing.then_some(&PREPARING_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -196,15 +212,23 @@ impl<'a> Supervisor<'a> {
     /// What has happened since.
     fn events(&mut self) -> io::Result<Vec<Event>> {
         let mut events = Vec::new();
-        self.read_reports(&mut events)?;
         let shares_group = self.command.as_ref().is_some_and(|command| !command.leads_group);
         events.extend(self.signals.take().map(|received| Event::Signal {
             number: received.number,
             has_reached_command: received.by_keyboard && shares_group,
         }));
+        // After the signals: one to the group may have ended a lock process that was just begun.
+        self.read_reports(&mut events)?;
         let left = self.family.look(self.command.as_ref().map(|command| command.pid))?;
         if let Some(command) = &mut self.command {
             match processes::look(command.pid) {
+                Child::Lives if command.is_started && !command.has_become => {
+                    command.has_become = !stub::is_one(command.pid);
+                    // What else has stopped it may have been let go on in its own stop's stead.
+                    if !command.has_become && processes::has_stopped(command.pid) {
+                        stub::start(command.pid)?;
+                    }
+                }
                 Child::Lives if !command.is_prepared && processes::has_stopped(command.pid) => {
                     command.is_prepared = true;
                     events.push(Event::Ready);
@@ -309,6 +333,19 @@ impl<'a> Supervisor<'a> {
         Ok(None)
     }
 
+    /// Waits for what has ended, so that it is left to nobody.
+    fn leave_no_zombie(self) {
+        if let Some(command) = &self.command {
+            processes::reap(command.pid);
+        }
+        // Without its words the lock process ends, too.
+        drop(self.words);
+        let until = BootTime::now() + REAP_WITHIN;
+        while !processes::reap(self.family.lock_process()) && BootTime::now() < until {
+            thread::sleep(REAP_INTERVAL);
+        }
+    }
+
     /// Starts the stub, which stops before it becomes the command.
     fn prepare(&mut self) -> io::Result<()> {
         let options = self.job.options;
@@ -329,8 +366,13 @@ impl<'a> Supervisor<'a> {
             stub.process_group(0);
         }
         let pid = Pid::from_child(&stub.spawn()?);
-        self.command =
-            Some(Running { pid, leads_group, is_started: false, is_prepared: false });
+        self.command = Some(Running {
+            pid,
+            leads_group,
+            is_started: false,
+            is_prepared: false,
+            has_become: false,
+        });
         Ok(())
     }
 
@@ -340,8 +382,7 @@ impl<'a> Supervisor<'a> {
         command.is_started = true;
         let others = self.family.others();
         self.word(&Word::Starts { command: pid, leads_group, others });
-        kill_process(pid, START)?;
-        Ok(kill_process(pid, Signal::CONT)?)
+        stub::start(pid)
     }
 
     /// Sends a signal to the command, and lets it go on if it was stopped. `to_orphans`: also to
@@ -393,7 +434,9 @@ impl<'a> Supervisor<'a> {
 fn told(reason: Reason) -> &'static str {
     match reason {
         Reason::NotRenewed => "the lock could not be renewed in time; ending the command",
-        Reason::Forced => "the lock was ended by somebody else; ending the command",
+        Reason::Forced => {
+            "somebody else has ended the lock, or the store has lost it; ending the command"
+        }
         Reason::MaxHold => {
             "the lock was held for as long as --max-hold allows; ending the command"
         }

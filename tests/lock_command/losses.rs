@@ -13,7 +13,7 @@ fn a_forced_lock_ends_the_command() {
         run.writes("on");
         backend.force("r");
         assert_eq!(run.status(), 79);
-        assert!(run.stderr().contains("ended by somebody else"), "{}", run.stderr());
+        assert!(run.stderr().contains("somebody else has ended the lock"), "{}", run.stderr());
         assert!(backend.is_free("r"));
     }
 }

@@ -51,6 +51,14 @@ fn who_does_not_wait_is_told_so_by_the_exit_status() {
     }
 }
 
+/// It once ended before the first try.
+#[test]
+fn a_wait_of_no_time_takes_a_free_lock() {
+    for backend in [Backend::redis(), Backend::socket()] {
+        assert_eq!(backend.ended(&["-w", "0", "r", "--", "true"]).0, 0);
+    }
+}
+
 #[test]
 fn the_ttl_is_the_stores_own_unless_it_is_given() {
     let backend = Backend::socket_with("{name: ttl, value: 7s}, {name: maxTTL, value: 8s}");

@@ -19,7 +19,9 @@ fn each_signal_reaches_the_whole_group() {
         (Signal::USR2, 140),
     ] {
         let marker = Marker::new();
-        let script = format!("sh -c 'echo on; sleep 1000; : {0}' {0}; : {0}", marker.0);
+        // A shell that is about to start a program may miss SIGINT.
+        let sleep = r#"perl -e '$| = 1; print "on\n"; sleep 1000'"#;
+        let script = format!("{sleep} {0}; : {0}", marker.0);
         let mut run = backend.lock(&["r", "--", "sh", "-c", &script]);
         run.writes("on");
         run.signal(signal);

@@ -152,9 +152,14 @@ impl Backend {
     }
 }
 
+/// An option of `env`. A shell lets what it starts in the background ignore the keyboard's signals,
+/// and a signal that is ignored at the start stays so.
+pub const DEFAULT_SIGNALS: &str = "--default-signal=INT,QUIT";
+
 /// The program with nothing of a store in its environment.
 pub fn leasehold(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new("env");
+    command.args([DEFAULT_SIGNALS.as_ref(), program().as_os_str()]);
     command.args(arguments).stdin(Stdio::null());
     for name in ["STORE", "PASSWORD", "PASSWORD_FILE"] {
         command.env_remove(format!("LEASEHOLD_{name}"));

@@ -14,7 +14,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-use crate::stage::{Backend, until};
+use crate::stage::{Backend, DEFAULT_SIGNALS, until};
 
 /// A terminal with a process that leads its session.
 struct Terminal {
@@ -32,8 +32,8 @@ impl Terminal {
         let name = ptsname(&master, Vec::new()).unwrap();
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = || Stdio::from(open(name.as_c_str(), flags, Mode::empty()).unwrap());
-        let child = Command::new("setsid")
-            .args(["--ctty", "--wait"])
+        let child = Command::new("env")
+            .args([DEFAULT_SIGNALS, "setsid", "--ctty", "--wait"])
             .args(command)
             .env("LEASEHOLD_STORE", backend.url())
             .env("PS1", "$ ")

@@ -325,9 +325,15 @@ impl Run {
         Self { ttl, held_since, ended: None, left: true, kill_at: None, killed_since: None }
     }
 
-    /// When the command is asked to end.
+    /// When the command is asked to end: at the latest when it is killed.
     fn term_at(&self, rules: &Rules, deadline: BootTime) -> BootTime {
-        deadline - rules.term_before.min(self.ttl / TERM_PART)
+        let term_before = rules.term_before.min(self.ttl / TERM_PART);
+        deadline - term_before.max(self.kill_before())
+    }
+
+    /// How long before the safe deadline it is killed.
+    fn kill_before(&self) -> Duration {
+        KILL_BEFORE_MAX.min(self.ttl / KILL_PART)
     }
 
     fn max_hold_ends(&self, rules: &Rules) -> Option<BootTime> {
@@ -351,7 +357,7 @@ impl Run {
         deadline: BootTime,
         actions: &mut Vec<Action>,
     ) {
-        let kill_before = KILL_BEFORE_MAX.min(self.ttl / KILL_PART);
+        let kill_before = self.kill_before();
         if self.kill_at.is_none() {
             if now >= self.term_at(rules, deadline) {
                 self.kill_at = Some(deadline - kill_before);

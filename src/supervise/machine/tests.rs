@@ -150,6 +150,15 @@ fn term_is_sent_before_the_safe_deadline_and_kill_at_it() {
     assert_eq!(setup.on(Event::Released { confirmed: true }), [Action::Exit(exit::LOST)]);
 }
 
+/// KILL once came with TERM at the safe deadline, when others may soon have the lock.
+#[test]
+fn without_time_for_term_the_command_is_killed_before_the_safe_deadline() {
+    let mut setup = Setup::running(Rules { term_before: Duration::ZERO, ..RULES });
+    assert_eq!(setup.wakes_at(), Some(seconds(27.9)));
+    let term = Action::Terminate(Reason::NotRenewed);
+    assert_eq!(setup.at(27.9, Event::Woken), [term, Action::Kill]);
+}
+
 #[test]
 fn a_renewal_moves_term_and_does_not_take_it_back() {
     let mut setup = Setup::running(RULES);

@@ -44,7 +44,8 @@ pub(super) fn run(process: LockProcess, args: &LockArgs, level: LogLevel) -> io:
         // The other end is gone when this process ends.
         let _ = sender.blocking_send(wish);
     })?;
-    let until = args.options.wait.map(|wait| Instant::now() + wait);
+    // A wait that no clock can count has no end.
+    let until = args.options.wait.and_then(|wait| Instant::now().checked_add(wait));
     runtime.block_on(Holder { args, label, reports, wishes, until }.run());
     Ok(())
 }
@@ -124,8 +125,8 @@ impl Holder<'_> {
                 Err(error) => error,
             };
             let again = Instant::now() + backoff.next_delay();
-            let is_over = self.until.is_some_and(|until| again >= until);
-            if error.exit != exit::UNAVAILABLE || self.args.options.nonblock || is_over {
+            let is_over = self.until.is_some_and(|until| Instant::now() >= until);
+            if error.exit != exit::UNAVAILABLE || self.args.options.tries_once() || is_over {
                 self.reports.send(&Report::Refused { exit: error.exit, why: error.message });
                 settled(target).await;
                 return Acquired::Nothing;
@@ -135,7 +136,7 @@ impl Holder<'_> {
                 self.reports.say(format!("{}; trying again", error.message));
             }
             tokio::select! {
-                () = sleep_until(again) => {}
+                () = sleep_until(self.until.map_or(again, |until| until.min(again))) => {}
                 wish = self.wishes.recv() => return self.leave(target, wish).await,
             }
         }
@@ -170,7 +171,7 @@ async fn attempt(
         None => target.insert(Target::open(args, label).await?),
     };
     let (store, mut request) = (target.resource.store.store(), target.request(args));
-    let result = if args.options.nonblock {
+    let result = if args.options.tries_once() {
         store.try_lock(request).await
     } else {
         request.wait_end = until;
