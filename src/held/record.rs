@@ -52,7 +52,7 @@ pub struct Holding {
     pub max_hold: MaxHold,
     /// Its permit to be one of the held locks; see [`Engine::place`](super::Engine::place).
     pub place: OwnedSemaphorePermit,
-    /// Who is told until when its holder may rely on it, if anybody is.
+    /// Gets the safe deadline each time that it moves, if somebody wants it.
     pub deadlines: Option<watch::Sender<Instant>>,
 }
 

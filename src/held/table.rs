@@ -173,7 +173,7 @@ impl Table {
         }
     }
 
-    /// Moves a record to where its schedule now says, and tells its deadline. Returns when it is
+    /// Moves a record to where its schedule now says, and reports its deadline. Returns when it is
     /// next due.
     pub(super) fn reschedule(&mut self, id: RecordId) -> Option<Instant> {
         let record = self.records.get_mut(&id)?;

@@ -148,12 +148,12 @@ impl std::fmt::Debug for Kind {
 
 impl Kind {
     /// Reads a component's metadata items without connecting, and returns the limits that its
-    /// store would have. [`LockError::InvalidMetadata`] lists every mistake. Nothing is logged.
+    /// store would have. [`LockError::InvalidMetadata`] lists every mistake.
     pub fn check(
         self,
         items: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Settings, LockError> {
-        self.read(items, false).map(|(settings, _)| settings)
+        self.read(items).map(|(settings, ..)| settings)
     }
 
     /// Opens a store with a component's metadata items, and logs which of them have no effect. A bad property is
@@ -177,7 +177,8 @@ impl Kind {
         before: Option<&Store>,
         observer: Arc<dyn Observe>,
     ) -> Result<Store, LockError> {
-        let (settings, connect) = self.read(items, true)?;
+        let (settings, connect, warnings) = self.read(items)?;
+        self.warn(&warnings);
         let context = Context {
             settings: settings.clone(),
             clock,
@@ -194,18 +195,23 @@ impl Kind {
     fn read(
         self,
         items: impl IntoIterator<Item = (String, String)>,
-        warns: bool,
-    ) -> Result<(Settings, Connect), LockError> {
+    ) -> Result<(Settings, Connect, Vec<String>), LockError> {
         let mut properties = Properties::new(items);
         let settings = properties.settings();
         let connect = (self.read)(&mut properties);
-        if warns {
-            for warning in properties.warnings() {
-                warn!(store = self.name, "{warning}");
-            }
+        let warnings = properties.warnings();
+        properties.finish().map_err(|violations| {
+            // A misspelt key may be the one that is missing.
+            self.warn(&warnings);
+            LockError::InvalidMetadata(violations)
+        })?;
+        Ok((settings, connect, warnings))
+    }
+
+    fn warn(self, warnings: &[String]) {
+        for warning in warnings {
+            warn!(store = self.name, "{warning}");
         }
-        properties.finish().map_err(LockError::InvalidMetadata)?;
-        Ok((settings, connect))
     }
 }
 

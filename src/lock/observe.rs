@@ -11,7 +11,7 @@ use super::{LockError, Mode, Reason};
 
 /// Observes one store. Nothing is observed by default.
 ///
-/// Calls report on their way: a method must neither wait nor allocate.
+/// Calls report on their way: a method must be short, and never wait for input or output.
 pub trait Observe: Send + Sync {
     /// A call that acquires has ended.
     fn acquired(&self, call: AcquireOp, mode: Mode, outcome: Outcome) {

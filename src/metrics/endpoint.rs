@@ -29,7 +29,7 @@ use super::Metrics;
 const CONNECTIONS_MAX: usize = 64;
 const HEADER_BYTES_MAX: u32 = 16 * 1024;
 const FLAGS: &str =
-    "--metrics-port (a daprd beside it takes 9090, unless it is told otherwise)";
+    "--metrics-port (a daprd beside it takes 9090, unless it has another --metrics-port)";
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// The metrics and probes of a process. They end when this is dropped.

@@ -1,13 +1,6 @@
 //! The series of a process.
 
-use std::{
-    collections::BTreeMap,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use leasehold_lock::{
     Clock,
@@ -50,7 +43,6 @@ struct Inner {
     held: Option<HeldFamilies>,
     /// By name.
     stores: Mutex<BTreeMap<String, Arc<StoreSeries>>>,
-    has_other: AtomicBool,
     draining: IntGauge,
     reloads: Option<Reloads>,
     log_lines_dropped: IntCounter,
@@ -87,7 +79,6 @@ impl Metrics {
             families: StoreFamilies::register(&registry)?,
             held,
             stores: Mutex::default(),
-            has_other: AtomicBool::new(false),
             draining: gauge(
                 &registry,
                 "leasehold_draining",
@@ -165,7 +156,7 @@ impl Metrics {
     ) -> Result<Arc<StoreSeries>> {
         let has_other = stores.contains_key(OTHER);
         let is_other = stores.len() - usize::from(has_other) >= STORES_MAX;
-        if is_other && !self.0.has_other.swap(true, Ordering::Relaxed) {
+        if is_other && !has_other {
             warn!(store = name, "this and every further store is {OTHER:?} in metrics");
         }
         let (name, kind) = if is_other { (OTHER, OTHER) } else { (name, kind) };

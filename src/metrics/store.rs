@@ -18,7 +18,8 @@ const MODES: [Mode; 2] = [Mode::Exclusive, Mode::Shared];
 /// How many values [`result_index`] has.
 const RESULTS: usize = 2 + Reason::ALL.len();
 
-/// The series of one store, found once: an observation is only additions to atomic numbers.
+/// The series of one store, found once: an observation is additions to atomic numbers, and for a
+/// wait a place among the others.
 pub(crate) struct StoreSeries {
     /// By call, mode and result.
     acquisitions: Vec<IntCounter>,
@@ -88,7 +89,7 @@ impl StoreSeries {
             wait_ok: f.wait_seconds.get_metric_with_label_values(&[store, "ok"])?,
             wait_error: f.wait_seconds.get_metric_with_label_values(&[store, "error"])?,
             waiters: f.waiters.get_metric_with_label_values(&[store])?,
-            waits: Waits::new(),
+            waits: Waits::default(),
             oldest_wait: f.oldest_wait.get_metric_with_label_values(&[store])?,
             backend_ok: backend("ok")?,
             backend_error: backend("error")?,

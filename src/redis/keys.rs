@@ -52,7 +52,7 @@ pub(crate) enum Keys<'a> {
     /// Those of a resource that exclusive grants need.
     Exclusive(&'a ResourceId),
     /// The same without the question.
-    Undoubted(&'a ResourceId),
+    WithoutQuestion(&'a ResourceId),
     /// All keys of these resources, which are in one slot in a Cluster.
     All(&'a [ResourceId]),
     /// The resource and its record.
@@ -78,7 +78,7 @@ impl Keys<'_> {
     pub(super) fn slot(self) -> Option<Slot> {
         match self {
             Self::Exclusive(resource)
-            | Self::Undoubted(resource)
+            | Self::WithoutQuestion(resource)
             | Self::Grant(resource)
             | Self::Part(resource, _) => Some(Slot::of(resource)),
             Self::All(resources) => resources.first().map(Slot::of),
@@ -92,7 +92,7 @@ impl Keys<'_> {
             Self::Exclusive(resource) => add(call.arg(5), resource, &["a"]),
             // The fifth key costs the server more than the others, because Lua's table of keys
             // grows then.
-            Self::Undoubted(resource) => add(call.arg(4), resource, &[]),
+            Self::WithoutQuestion(resource) => add(call.arg(4), resource, &[]),
             Self::All(resources) => {
                 call.arg(9 * resources.len());
                 for resource in resources {

@@ -89,8 +89,10 @@ impl Router {
             _ if is_expected => all,
             Verb::Renew => Keys::Grant(resource),
             // It finds a queue at a free resource only if something went wrong.
-            Verb::Try => Keys::Undoubted(resource),
-            Verb::Release if self.unheard() != Unheard::InDoubt => Keys::Undoubted(resource),
+            Verb::Try => Keys::WithoutQuestion(resource),
+            Verb::Release if self.unheard() != Unheard::InDoubt => {
+                Keys::WithoutQuestion(resource)
+            }
             _ => Keys::Exclusive(resource),
         };
         let answer = self.call(verb, keys, &arguments, false, until).await?;

@@ -144,16 +144,16 @@ impl LockProcess {
 }
 
 impl Reports {
-    /// Tells the supervisor. If it has died, the other thread notices that.
+    /// Reports to the supervisor. If it has died, the other thread notices that.
     pub fn send(&mut self, report: &Report) {
         if matches!(report, Report::Granted { .. }) {
-            // That somebody has ended the lock before concerns no other.
+            // The force of an earlier grant must not end the command of this one.
             self.forced_until.store(NEVER, Ordering::Relaxed);
         }
         let _ = self.pipe.write_all(format!("{report}\n").as_bytes());
     }
 
-    /// Tells the supervisor what it need not know: nothing if it has not read for long. So there
+    /// Reports what the supervisor need not know: nothing if it has not read for long. So there
     /// is always room for what it must know.
     pub fn send_if_read(&mut self, report: &Report) {
         if ioctl_fionread(&self.pipe).is_ok_and(|unread| unread < UNREAD_MAX) {
@@ -240,7 +240,6 @@ impl<W: FnMut(Wish)> Watch<W> {
         };
         if wish != Wish::Starts {
             self.command = None;
-            self.forced_until.store(NEVER, Ordering::Relaxed);
         }
         (self.wishes)(wish);
     }

@@ -1,4 +1,4 @@
-//! What the two processes tell each other: one message a line.
+//! The messages of the two processes to each other, one a line.
 
 use std::{fmt, io, str::FromStr, time::Duration};
 
@@ -31,9 +31,9 @@ pub enum Report {
         /// Whether the store has confirmed it.
         confirmed: bool,
     },
-    /// The user is told.
+    /// To be shown to the user.
     Say(String),
-    /// The user is told if they asked for more.
+    /// To be shown to a user who has asked for more.
     Detail(String),
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn start(pid: Pid) -> io::Result<()> {
 }
 
 /// Whether a process is a stub, and not the command yet.
-pub(crate) fn is_one(pid: Pid) -> bool {
+pub(crate) fn is_stub(pid: Pid) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).nth(1) == Some(STUB.as_bytes())
 }

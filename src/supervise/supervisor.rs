@@ -59,7 +59,7 @@ const PREPARING_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 pub struct Job<'a> {
     /// What the command line says of the lock and of the command.
     pub options: &'a LockOptions,
-    /// The store, as the command is told.
+    /// The name of the store that the command gets.
     pub store: &'a str,
     /// The arguments with which this program becomes the lock process.
     pub lock_process: Vec<OsString>,
@@ -107,8 +107,8 @@ struct Running {
     leads_group: bool,
     is_started: bool,
     is_prepared: bool,
-    /// Whether it is the command, and not the stub any more.
-    has_become: bool,
+    /// Whether it has become the command, and is not the stub any more.
+    is_command: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -175,7 +175,7 @@ impl<'a> Supervisor<'a> {
             match turn() {
                 Ok(None) => {}
                 Ok(Some(exit)) => {
-                    self.leave_no_zombie();
+                    self.reap();
                     return exit;
                 }
                 // The lock process ends the command at the deadline if this process ends.
@@ -201,8 +201,8 @@ impl<'a> Supervisor<'a> {
         if let Some(reports) = &self.reports {
             sources.push(PollFd::new(reports, PollFlags::IN));
         }
-        // No signal tells that a child has stopped: signal-hook asks for none.
-        let is_preparing = self.command.as_ref().is_some_and(|command| !command.has_become);
+        // There is no signal for a child that has stopped: signal-hook asks for none.
+        let is_preparing = self.command.as_ref().is_some_and(|command| !command.is_command);
         match poll(&mut sources, is_preparing.then_some(&PREPARING_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -222,10 +222,11 @@ impl<'a> Supervisor<'a> {
         let left = self.family.look(self.command.as_ref().map(|command| command.pid))?;
         if let Some(command) = &mut self.command {
             match processes::look(command.pid) {
-                Child::Lives if command.is_started && !command.has_become => {
-                    command.has_become = !stub::is_one(command.pid);
-                    // What else has stopped it may have been let go on in its own stop's stead.
-                    if !command.has_become && processes::has_stopped(command.pid) {
+                Child::Lives if command.is_started && !command.is_command => {
+                    command.is_command = !stub::is_stub(command.pid);
+                    // Something else had stopped it before it listened for its start, so that
+                    // it has stopped once more, by itself.
+                    if !command.is_command && processes::has_stopped(command.pid) {
                         stub::start(command.pid)?;
                     }
                 }
@@ -310,7 +311,7 @@ impl<'a> Supervisor<'a> {
                     }
                 }
                 Action::Terminate(reason) => {
-                    self.say(Verbosity::Normal, || told(reason).to_owned());
+                    self.say(Verbosity::Normal, || text_of(reason).to_owned());
                     self.signal(self.job.options.signal.0, true)?;
                 }
                 Action::Forward { number } => {
@@ -333,8 +334,8 @@ impl<'a> Supervisor<'a> {
         Ok(None)
     }
 
-    /// Waits for what has ended, so that it is left to nobody.
-    fn leave_no_zombie(self) {
+    /// Waits for the children that have ended, so that none is left as a zombie.
+    fn reap(self) {
         if let Some(command) = &self.command {
             processes::reap(command.pid);
         }
@@ -371,7 +372,7 @@ impl<'a> Supervisor<'a> {
             leads_group,
             is_started: false,
             is_prepared: false,
-            has_become: false,
+            is_command: false,
         });
         Ok(())
     }
@@ -392,7 +393,7 @@ impl<'a> Supervisor<'a> {
         self.family.signal(command.pid, command.leads_group, signal, to_orphans)
     }
 
-    /// Tells the lock process. If it has died, its pipe says so.
+    /// Sends a word to the lock process. If it has died, its pipe says so.
     fn word(&mut self, word: &Word) {
         let _ = self.words.write_all(format!("{word}\n").as_bytes());
     }
@@ -431,7 +432,7 @@ impl<'a> Supervisor<'a> {
     }
 }
 
-fn told(reason: Reason) -> &'static str {
+fn text_of(reason: Reason) -> &'static str {
     match reason {
         Reason::NotRenewed => "the lock could not be renewed in time; ending the command",
         Reason::Forced => {

@@ -70,20 +70,20 @@ struct Shown {
 
 impl Shown {
     /// Whether it has no ID, so that only its name can be given to the store.
-    fn is_nameless(&self) -> bool {
+    fn has_no_id(&self) -> bool {
         self.grant.grant_id.is_empty()
     }
 
     fn line(&self) -> String {
         let Self { of: (namespace, resource), grant } = self;
         let name = escaped(&shown(namespace, resource));
-        let holder = match (grant.holder.as_str(), self.is_nameless()) {
+        let holder = match (grant.holder.as_str(), self.has_no_id()) {
             ("", true) => "held, not by leasehold".to_owned(),
             ("", false) => "held without a holder's name".to_owned(),
             (holder, _) => format!("held by {}", escaped(holder)),
         };
         let age = age(grant.since.as_ref()).map(|age| format!(" for {}", short(age)));
-        let id = if self.is_nameless() { "without an ID" } else { &grant.grant_id };
+        let id = if self.has_no_id() { "without an ID" } else { &grant.grant_id };
         format!("{name}: {holder}{}, grant {id}", age.unwrap_or_default())
     }
 }
@@ -109,10 +109,10 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     for grant in &grants {
         note(&grant.line());
     }
-    let there_is_more =
+    let note_more =
         || note(&format!("There are more: at most {} are ended at a time.", grants.len()));
     if found.more {
-        there_is_more();
+        note_more();
     }
     if args.dry_run {
         return Ok(0);
@@ -123,7 +123,7 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     }
     let ended = end_all(locks, &grants, &reason).await?;
     if found.more {
-        there_is_more();
+        note_more();
     }
     Ok(if ended == 0 { EXIT_NOTHING } else { 0 })
 }
@@ -160,10 +160,10 @@ async fn end_all(
     grants: &[Shown],
     reason: &str,
 ) -> Result<usize, ToolError> {
-    let mut nameless = BTreeSet::new();
+    let mut without_id = BTreeSet::new();
     let ones = grants.iter().filter(|grant| {
         // One call ends all that have no ID.
-        !grant.is_nameless() || nameless.insert(grant.of.clone())
+        !grant.has_no_id() || without_id.insert(grant.of.clone())
     });
     let ending =
         stream::iter(ones).map(|grant| async move { (grant, end(locks, grant, reason).await) });
@@ -202,10 +202,10 @@ async fn end(locks: &dyn Locks, shown: &Shown, reason: &str) -> Result<bool, Too
         reason: reason.to_owned(),
         ..Default::default()
     };
-    if shown.is_nameless() {
+    if shown.has_no_id() {
         // It is ended by its name: what has followed it since it was shown must not be.
         let again = pb::EndLocksRequest { dry_run: true, ..asked.clone() };
-        if !ended(locks.end(again).await)?.iter().all(Shown::is_nameless) {
+        if !ended(locks.end(again).await)?.iter().all(Shown::has_no_id) {
             return Ok(false);
         }
     }

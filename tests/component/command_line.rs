@@ -176,3 +176,13 @@ fn permissions_that_are_not_octal_are_refused() {
 fn a_resources_path_that_is_not_there_is_refused_by_its_name() {
     refused(&["serve", "--resources-path", "/no/such/folder"], "/no/such/folder");
 }
+
+/// The warning was once left out where the error followed.
+#[test]
+fn a_misspelt_property_is_named_beside_the_missing_one() {
+    let yaml = component("lock.redis", "{name: redisHots, value: 'h:1'}");
+    let path = yaml.path().to_str().unwrap();
+    let arguments =
+        ["serve", "--store", "redis", "--socket-folder", path, "--resources-path", path];
+    ended(&arguments, 64, &["redisHost is missing", "redisHots"]);
+}

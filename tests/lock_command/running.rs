@@ -38,7 +38,7 @@ fn the_command_knows_its_token_and_no_secret() {
 }
 
 #[test]
-fn who_does_not_wait_is_told_so_by_the_exit_status() {
+fn a_refused_try_has_an_exit_status_of_its_own() {
     for backend in [Backend::redis(), Backend::socket()] {
         let holder = backend.lock(&["r", "--", "sh", "-c", "echo on; sleep 1000"]);
         holder.writes("on");

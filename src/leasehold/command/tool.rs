@@ -9,16 +9,17 @@ use std::{
 
 use clap::CommandFactory as _;
 use leasehold_tools::{
-    ToolError,
+    Locks, ToolError,
     error::{EXIT_CLOSED_PIPE, EXIT_DEFECT},
     force, get, list,
+    names::NamespaceArgs,
     output::{Output, note},
     watch,
 };
 use tokio::runtime::Runtime;
 
 use super::{
-    Cli,
+    Cli, StoreArgs,
     line::{OnStore, ToolCommand},
 };
 
@@ -41,26 +42,22 @@ async fn carry_out(command: ToolCommand) -> Result<u8, ToolError> {
     let mut output = Output::of_process();
     match command {
         ToolCommand::List(OnStore { args, store }) => {
-            let opened = store.open().await?;
-            opened.check_namespace(&args.scope.names.namespace)?;
-            list::run(&*opened.inspected(), &args, &mut output).await?;
+            let locks = open(&store, &args.scope.names).await?;
+            list::run(&*locks, &args, &mut output).await?;
             Ok(0)
         }
         ToolCommand::Get(OnStore { args, store }) => {
-            let opened = store.open().await?;
-            opened.check_namespace(&args.names.namespace)?;
-            get::run(&*opened.inspected(), &args, &mut output).await
+            let locks = open(&store, &args.names).await?;
+            get::run(&*locks, &args, &mut output).await
         }
         ToolCommand::Watch(OnStore { args, store }) => {
-            let opened = store.open().await?;
-            opened.check_namespace(&args.scope.names.namespace)?;
-            watch::run(&*opened.inspected(), &args, &mut output).await?;
+            let locks = open(&store, &args.scope.names).await?;
+            watch::run(&*locks, &args, &mut output).await?;
             Ok(0)
         }
         ToolCommand::ForceUnlock(OnStore { args, store }) => {
-            let opened = store.open().await?;
-            opened.check_namespace(&args.names.namespace)?;
-            force::run(&*opened.inspected(), &args).await
+            let locks = open(&store, &args.names).await?;
+            force::run(&*locks, &args).await
         }
         ToolCommand::Completions { shell } => {
             let mut script = Vec::new();
@@ -80,6 +77,13 @@ async fn carry_out(command: ToolCommand) -> Result<u8, ToolError> {
             Ok(0)
         }
     }
+}
+
+/// Opens the store, in which these names must be possible.
+async fn open(store: &StoreArgs, names: &NamespaceArgs) -> Result<Box<dyn Locks>, ToolError> {
+    let opened = store.open().await?;
+    opened.check_namespace(&names.namespace)?;
+    Ok(opened.inspected())
 }
 
 /// Writes the manual pages: `leasehold.1`, `leasehold-list.1`, …

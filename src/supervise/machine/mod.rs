@@ -100,7 +100,7 @@ pub(crate) enum Action {
     Release,
     /// Nothing is left: have the lock released, and wait for it again.
     ReleaseAndWait,
-    /// Tell the user.
+    /// Say this to the user.
     Say(Note),
     /// End with this status.
     Exit(u8),
@@ -117,7 +117,7 @@ pub(crate) enum Reason {
     MaxHold,
 }
 
-/// What the user is told.
+/// What is said to the user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Note {
     /// The command has ended, and its descendants run on.

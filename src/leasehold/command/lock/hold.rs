@@ -11,12 +11,10 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    LockArgs,
-    process::{RELEASE_WITHIN, Shared},
-    target::Target,
-};
+use super::{LockArgs, reporter::Reporter, target::Target};
 
+/// How long it may take to leave a queue, or to release a lock.
+pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(500);
 
@@ -34,7 +32,7 @@ pub(super) async fn hold(
     target: &Target,
     granted: Granted,
     args: &LockArgs,
-    reports: &Shared,
+    reports: &Reporter,
     wishes: &mut mpsc::Receiver<Wish>,
 ) -> Held {
     let (_healthy, health) = watch::channel(true);
@@ -73,7 +71,7 @@ pub(super) async fn hold(
             Some(lock) = lost.recv() => {
                 // The supervisor knows the deadline, which is every other loss.
                 if lock.cause == Cause::Forced {
-                    reports.0.lock().forced();
+                    reports.forced();
                 }
             }
             wish = wishes.recv() => match wish {
@@ -94,11 +92,11 @@ pub(super) async fn hold(
 }
 
 /// Notes the newest deadline.
-fn note(reports: &Shared, deadline: &mut watch::Receiver<Instant>) {
+fn note(reports: &Reporter, deadline: &mut watch::Receiver<Instant>) {
     // This clock first: whatever passes between the two makes the deadline earlier.
     let now = BootTime::now();
     let left = deadline.borrow_and_update().saturating_duration_since(Instant::now());
-    reports.0.lock().note_deadline(now + left);
+    reports.note_deadline(now + left);
 }
 
 /// Releases the lock. Returns whether it is known to have ended.

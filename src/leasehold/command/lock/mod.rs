@@ -5,6 +5,7 @@
 
 mod hold;
 mod process;
+mod reporter;
 mod target;
 
 use std::{env, ffi::OsString, io};

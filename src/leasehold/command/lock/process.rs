@@ -1,16 +1,11 @@
 //! The lock process: from its first try to the release.
 
-use std::{
-    io::{self, Write},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io, time::Duration};
 
 use leasehold_lock::{Granted, LockError};
-use leasehold_supervise::{LockProcess, Report, Reports, Wish, exit};
+use leasehold_supervise::{LockProcess, Report, Wish, exit};
 use leasehold_tools::ToolError;
 use leasehold_util::retry::Backoff;
-use parking_lot::Mutex;
 use tokio::{
     runtime::Builder,
     sync::mpsc,
@@ -19,7 +14,8 @@ use tokio::{
 
 use super::{
     LockArgs,
-    hold::{Held, hold},
+    hold::{Held, RELEASE_WITHIN, hold},
+    reporter::Reporter,
     target::Target,
 };
 use crate::telemetry::{self, LogLevel};
@@ -27,14 +23,12 @@ use crate::telemetry::{self, LogLevel};
 /// How long an unreachable store is left alone before it is tried again.
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(200);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(5);
-/// How long it may take to leave a queue, or to release a lock.
-pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(5);
 /// The supervisor has at most a word in each state.
 const WISHES_MAX: usize = 8;
 
 /// Holds the lock for its supervisor, until that does not need it any more.
 pub(super) fn run(process: LockProcess, args: &LockArgs, level: LogLevel) -> io::Result<()> {
-    let reports = Shared(Arc::new(Mutex::new(process.reports()?)));
+    let reports = Reporter::new(process.reports()?);
     let log = reports.clone();
     telemetry::init_lines(level, move || log.clone());
     let label = args.options.label_or(process.supervisor());
@@ -50,36 +44,10 @@ pub(super) fn run(process: LockProcess, args: &LockArgs, level: LogLevel) -> io:
     Ok(())
 }
 
-/// The way to the supervisor, which the log shares.
-#[derive(Clone)]
-pub(super) struct Shared(pub(super) Arc<Mutex<Reports>>);
-
-impl Shared {
-    pub(super) fn send(&self, report: &Report) {
-        self.0.lock().send(report);
-    }
-
-    fn say(&self, text: String) {
-        self.0.lock().send_if_read(&Report::Say(text));
-    }
-}
-
-/// Each write is a whole line of the log.
-impl Write for Shared {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.say(String::from_utf8_lossy(line).trim().to_owned());
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 struct Holder<'a> {
     args: &'a LockArgs,
     label: String,
-    reports: Shared,
+    reports: Reporter,
     wishes: mpsc::Receiver<Wish>,
     /// When the wait ends.
     until: Option<Instant>,
@@ -88,7 +56,7 @@ struct Holder<'a> {
 /// How an acquisition has ended.
 enum Acquired {
     Granted(Box<(Target, Granted)>),
-    /// The supervisor was told why.
+    /// The supervisor knows why.
     Nothing,
 }
 
@@ -110,7 +78,7 @@ impl Holder<'_> {
     async fn acquire(&mut self) -> Acquired {
         let mut target = None;
         let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
-        let mut was_told = false;
+        let mut is_reported = false;
         loop {
             let trying = attempt(&mut target, self.args, &self.label, self.until);
             let result = tokio::select! {
@@ -131,8 +99,8 @@ impl Holder<'_> {
                 settled(target).await;
                 return Acquired::Nothing;
             }
-            if !was_told {
-                was_told = true;
+            if !is_reported {
+                is_reported = true;
                 self.reports.say(format!("{}; trying again", error.message));
             }
             tokio::select! {
@@ -182,7 +150,7 @@ async fn attempt(
     Ok(granted)
 }
 
-/// The exit status of a refusal: it tells a lock that others have from other errors.
+/// The exit status of a refusal: a lock that others have is not an error like the others.
 fn refused(error: LockError) -> ToolError {
     let is_held = matches!(
         error,

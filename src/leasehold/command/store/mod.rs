@@ -186,7 +186,7 @@ impl StoreArgs {
     }
 }
 
-/// Tells refused credentials from other settings that the server has refused.
+/// The error of a store that was not opened: refused credentials have an exit status of their own.
 fn refused(kind: Kind, error: LockError) -> ToolError {
     let refusable = kind.url.map(|url| url.refused).unwrap_or_default();
     match &error {
