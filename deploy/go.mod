@@ -2,7 +2,10 @@ module leasehold/deploy
 
 go 1.26.5
 
-require github.com/moby/buildkit v0.20.2
+require (
+	github.com/grafana/grafana-foundation-sdk/go v0.0.22
+	github.com/moby/buildkit v0.20.2
+)
 
 require (
 	github.com/agext/levenshtein v1.2.3 // indirect
