@@ -83,15 +83,8 @@ test: programs ## Test everything here, on the Redis and the etcd that Debian ha
 	CARGO="$(CARGO)" scripts/test
 
 .PHONY: test-all
-test-all: setup programs ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
+test-all: setup programs daprd ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
 	CARGO="$(CARGO)" scripts/test --all
-	$(MAKE) outside-test
-
-# Two at a time: most of them wait for servers, or for compilers of one thread.
-.PHONY: outside-test
-outside-test: programs ## The part of `test-all` that other languages' toolchains run
-	@echo "daprd, a store in Python, Redis lock libraries, clients: each prints once it has ended"
-	$(MAKE) --jobs=2 --keep-going --output-sync=target daprd-test thirdparty-test redis-front-test clients-test
 
 .PHONY: heavy-test
 heavy-test: redis-script-test lock-trees planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
