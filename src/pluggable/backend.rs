@@ -8,26 +8,18 @@ use leasehold_lock::{
     LockId, Release, ReleaseOf, Renewal, Renewed, ResourceId, Ttl, inspect::Inspect,
 };
 use leasehold_proto::components::{LockResponse, PingRequest};
-use leasehold_util::retry::Backoff;
 use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
     absent_ttl,
     connection::Connection,
+    outage::{self, Outage},
     rpc,
     status::Verb,
     tries::Tries,
     wire::{from_wire, lock_request, renew_request, unlock_request},
 };
-
-/// The first delay between attempts to wait. It grows to [`RETRY_DELAY_MAX`], plus a random
-/// part of up to as much, longer than the idle time for which a draining store waits.
-pub(super) const RETRY_DELAY_MIN: Duration = Duration::from_millis(100);
-pub(super) const RETRY_DELAY_MAX: Duration = Duration::from_secs(1);
-/// A call that lasted longer than this had reached the store, so an outage that ended it is
-/// a new one.
-pub(super) const OUTAGE_CALL_MAX: Duration = Duration::from_secs(2);
 
 /// A third-party lock store.
 pub(super) struct Pluggable {
@@ -108,7 +100,7 @@ impl Pluggable {
             return true;
         }
         // Short enough not to count as the end of an outage.
-        let until = Instant::now() + OUTAGE_CALL_MAX / 2;
+        let until = Instant::now() + outage::CALL_MAX / 2;
         let undone = self.send_unlock(&attempt.resource, Some(&attempt.lock_id), until).await;
         matches!(undone, Ok(()) | Err(BackendError::NotHeld { .. }))
     }
@@ -143,7 +135,7 @@ impl Backend for Pluggable {
     }
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
-        let mut outage: Option<(Instant, Backoff)> = None;
+        let mut outage: Option<Outage> = None;
         let mut left_behind = false;
         loop {
             let started = Instant::now();
@@ -162,18 +154,13 @@ impl Backend for Pluggable {
                     settled => return settled,
                 }
             };
-            if started.elapsed() > OUTAGE_CALL_MAX {
-                outage = None;
-            }
-            let (since, backoff) = outage.get_or_insert_with(|| {
-                (Instant::now(), Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX))
-            });
+            let outage = outage.get_or_insert_with(Outage::new);
             left_behind |= matches!(error, BackendError::Unknown(_));
-            let is_over = since.elapsed() >= self.operation_timeout;
+            let is_over = outage.note(started) >= self.operation_timeout;
             if is_over || left_behind && attempt.lock_id_given && attempt.request_id.is_none() {
                 return Err(error);
             }
-            backoff.pause().await;
+            outage.pause().await;
         }
     }
 

@@ -21,6 +21,7 @@ mod connection;
 pub mod fuzzing;
 mod inspect;
 mod of_sidecar;
+mod outage;
 mod rpc;
 mod status;
 mod tries;

@@ -17,7 +17,6 @@ use leasehold_proto::locks::{
     self as pb, CheckLocksRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
     locks_client::LocksClient,
 };
-use leasehold_util::retry::Backoff;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::{
     Request, Status,
@@ -28,7 +27,7 @@ use tonic_types::StatusExt as _;
 
 use super::{
     absent_ttl,
-    backend::{OUTAGE_CALL_MAX, RETRY_DELAY_MAX, RETRY_DELAY_MIN},
+    outage::Outage,
     status::{Verb, read},
     wire::{from_wire, ttl_to_wire},
 };
@@ -166,7 +165,7 @@ impl Backend for SidecarStore {
 
     async fn lock(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
         let outage_max = Settings::default().operation_timeout;
-        let mut outage: Option<(Instant, Backoff)> = None;
+        let mut outage: Option<Outage> = None;
         loop {
             let (sent, started) = (lock::Instant::now(), Instant::now());
             let request = self.request(self.lock_request(attempt, false));
@@ -183,17 +182,12 @@ impl Backend for SidecarStore {
             let error = error(Verb::Lock, &status);
             let passes =
                 matches!(error, BackendError::Unavailable(_) | BackendError::Unknown(_));
-            if started.elapsed() > OUTAGE_CALL_MAX {
-                outage = None;
-            }
-            let (since, backoff) = outage.get_or_insert_with(|| {
-                (Instant::now(), Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX))
-            });
-            if !passes || since.elapsed() >= outage_max {
+            let outage = outage.get_or_insert_with(Outage::new);
+            if outage.note(started) >= outage_max || !passes {
                 return Err(error);
             }
             // The same request ID finds its grant, should it have been made.
-            backoff.pause().await;
+            outage.pause().await;
         }
     }
 
