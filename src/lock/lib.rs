@@ -12,6 +12,7 @@
 //! ```
 
 mod abandon;
+mod acquire;
 mod backend;
 mod clock;
 mod deadlines;
