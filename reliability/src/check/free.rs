@@ -21,6 +21,9 @@ const FREE_NS_MAX: u64 = 5_500_000_000;
 /// How much longer after each fault, besides its duration: it may have killed a process
 /// or lost a queue. Faults that overlap are one.
 const AFTER_FAULT_NS: u64 = 4_000_000_000;
+/// How long Redis asks for a dead process that a try finds in a queue, if the connection of that
+/// try's process is younger than 5 s.
+const ASKED_NS: u64 = 2_000_000_000;
 /// How long a resource is reserved for a waiter that does not confirm.
 pub(super) const HANDED_OVER_NS: u64 = 2_000_000_000;
 /// How long a grant that an older data set brought back, or whose unlock was lost, may last: the
@@ -175,6 +178,8 @@ fn tries_granted(
         latest_ns = latest_ns.max(*until_ns);
         *until_ns = latest_ns;
     }
+    let died = history.waits().any(|wait| wait.completion.is_none());
+    let asks_ns = if died && environment.backend == Backend::Redis { ASKED_NS } else { 0 };
     for call in &refused {
         let begun = taken.partition_point(|(from_ns, _)| *from_ns <= call.completed_ns());
         let free_since_ns = begun.checked_sub(1).map_or(0, |last| taken[last].1);
@@ -183,7 +188,7 @@ fn tries_granted(
             let asked = refused.iter().map(|asking| asking.completed_ns());
             asked.filter(|asked_ns| *asked_ns >= free_since_ns).min().unwrap_or(u64::MAX)
         } else {
-            free_since_ns
+            free_since_ns.saturating_add(asks_ns)
         };
         if free_since_ns > 0 && call.invoked_ns() > asked_ns.saturating_add(FREE_NS_MAX) {
             found.push(Violation {
