@@ -3,6 +3,7 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
+use tokio::runtime::Builder;
 
 use crate::stage::{Backend, Run, leasehold, until};
 
@@ -208,4 +209,15 @@ fn who_waits_is_shown_under_the_commands_name() {
     });
     assert!(shown.contains(&format!("/sh-{}", holder.pid())), "{shown}");
     drop(waiting);
+}
+
+/// The lease that a grant leaves for reuse lived on for the TTL: 1,440 of them for a job of each
+/// minute with a TTL of a day.
+#[test]
+fn no_lease_is_left_in_etcd() {
+    let backend = Backend::etcd();
+    assert_eq!(backend.ended(&["--ttl", "1h", "r", "--", "true"]).0, 0);
+    let Backend::Etcd(server) = &backend else { unreachable!() };
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+    assert_eq!(runtime.block_on(server.leases()), 0);
 }

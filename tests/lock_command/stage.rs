@@ -153,8 +153,8 @@ impl Backend {
 }
 
 /// An option of `env`. A shell lets what it starts in the background ignore the keyboard's signals,
-/// and a signal that is ignored at the start stays so.
-pub const DEFAULT_SIGNALS: &str = "--default-signal=INT,QUIT";
+/// `nohup` HUP, and a signal that is ignored at the start stays so.
+pub const DEFAULT_SIGNALS: &str = "--default-signal=HUP,INT,QUIT";
 
 /// The program with nothing of a store in its environment.
 pub fn leasehold(arguments: &[&str]) -> Command {

@@ -15,6 +15,8 @@ use super::{LockArgs, reporter::Reporter, target::Target};
 
 /// How long it may take to leave a queue, or to release a lock.
 pub(super) const RELEASE_WITHIN: Duration = Duration::from_secs(5);
+/// How long it may take to close the store after that.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_millis(500);
 
@@ -29,7 +31,7 @@ pub(super) enum Held {
 /// Renews a lock until the supervisor says that nothing is left of the command. Only then is it
 /// released.
 pub(super) async fn hold(
-    target: &Target,
+    target: Target,
     granted: Granted,
     args: &LockArgs,
     reports: &Reporter,
@@ -78,11 +80,14 @@ pub(super) async fn hold(
                 Some(Wish::Starts) => {}
                 Some(Wish::Release) => {
                     let confirmed = release(&engine, &resource, &lock_id).await;
+                    // Before the supervisor ends, and with it perhaps the whole container.
+                    target.close(CLOSE_WITHIN).await;
                     reports.send(&Report::Released { confirmed });
                     return Held::Over;
                 }
                 Some(Wish::ReleaseAndWait) => {
                     release(&engine, &resource, &lock_id).await;
+                    target.close(CLOSE_WITHIN).await;
                     return Held::Again;
                 }
                 Some(Wish::Died) | None => return Held::Over,

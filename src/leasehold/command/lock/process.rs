@@ -9,7 +9,7 @@ use leasehold_util::retry::Backoff;
 use tokio::{
     runtime::Builder,
     sync::mpsc,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until},
 };
 
 use super::{
@@ -67,7 +67,7 @@ impl Holder<'_> {
                 Acquired::Granted(granted) => *granted,
                 Acquired::Nothing => return,
             };
-            let holding = hold(&target, granted, self.args, &self.reports, &mut self.wishes);
+            let holding = hold(target, granted, self.args, &self.reports, &mut self.wishes);
             match holding.await {
                 Held::Over => return,
                 Held::Again => {}
@@ -123,8 +123,7 @@ impl Holder<'_> {
 /// Waits until nothing is left of attempts that were given up. Returns whether that is so.
 async fn settled(target: Option<Target>) -> bool {
     let Some(target) = target else { return true };
-    let store = target.resource.store.store().clone();
-    timeout(RELEASE_WITHIN, store.retire()).await.is_ok()
+    target.close(RELEASE_WITHIN).await
 }
 
 /// Tries once, or waits.

@@ -1,6 +1,6 @@
 //! What is locked, and where.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use leasehold_held::{LockStore, Resource};
 use leasehold_lock::{AcquireRequest, Holder, LockError, Mode, ResourceId, check_text};
@@ -10,6 +10,7 @@ use leasehold_sidecar::{
     name::{Namespace, ResourceName},
 };
 use leasehold_tools::ToolError;
+use tokio::time::timeout;
 
 use super::LockArgs;
 use crate::command::Opened;
@@ -51,6 +52,12 @@ impl Target {
         let store = Arc::new(LockStore::third_party(args.store.store.as_str(), store));
         store.must_renew(&id).await?;
         Ok(Self { resource: Resource { store, id }, holder })
+    }
+
+    /// Closes the store, so that nothing is left there of attempts that were given up, and no
+    /// lease that is kept for reuse. Returns whether that was done `within` this time.
+    pub(super) async fn close(self, within: Duration) -> bool {
+        timeout(within, self.resource.store.store().clone().retire()).await.is_ok()
     }
 
     /// A request for it.
