@@ -170,7 +170,7 @@ fn completions_manual_pages_and_the_version_are_written() {
     ended(&mut leasehold(&["man", path])).is(0, "");
     let page = fs::read_to_string(folder.path().join("leasehold-list.1")).unwrap();
     assert!(page.contains("older"), "{page}");
-    ended(&mut leasehold(&["man", "/nowhere"])).says(64, "/nowhere");
+    ended(&mut leasehold(&["man", "/dev/null/nowhere"])).says(64, "/dev/null/nowhere");
     let version = ended(&mut leasehold(&["version"]));
     version.is(0, &format!("leasehold {}\n", env!("CARGO_PKG_VERSION")));
 }

@@ -128,7 +128,7 @@ pub enum ToolCommand {
     },
     /// Write the manual pages into a folder
     Man {
-        /// The folder, which must exist
+        /// The folder; it is made if it is missing
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },

@@ -88,8 +88,6 @@ async fn open(store: &StoreArgs, names: &NamespaceArgs) -> Result<Box<dyn Locks>
 
 /// Writes the manual pages: `leasehold.1`, `leasehold-list.1`, …
 fn manual(folder: &Path) -> io::Result<()> {
-    if !fs::metadata(folder)?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
+    fs::create_dir_all(folder)?;
     clap_mangen::generate_to(Cli::command(), folder)
 }
