@@ -16,8 +16,8 @@ pub(super) const TIMES: Times = Times {
 
 /// See [`TIMES`].
 pub(super) struct Times {
-    /// How long a waiter has to confirm a hand-over. A dead waiter delays the next by at most
-    /// this.
+    /// How long a waiter has to confirm a hand-over. A dead process delays the next by
+    /// this and the time in which it is asked for.
     pub(super) provisional: Duration,
     /// How long a hand-over that was not confirmed remains visible.
     pub(super) lapsed: Duration,
