@@ -106,6 +106,10 @@ impl Router {
     /// Remembers that this resource has shared grants, so that calls declare their keys at
     /// once.
     pub(super) fn expect_readers(&self, resource: &ResourceId) {
+        // A Cluster has none. All keys at a renewal would fail while its slot is open.
+        if self.has_several() {
+            return;
+        }
         let mut shared = self.shared.lock();
         if shared.len() >= SHARED_MAX {
             shared.clear();

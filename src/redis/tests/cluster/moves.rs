@@ -120,6 +120,21 @@ async fn a_lock_is_renewed_while_its_slot_is_open_on_either_node() {
     store.unlock(unlock(&held, &name)).await.unwrap();
 }
 
+/// After a force, the process declared the keys of readers, which are on neither node.
+#[tokio::test]
+async fn a_lock_is_renewed_while_its_slot_is_open_after_another_was_forced() {
+    let cluster = RedisCluster::start(2, 0);
+    let store = open_cluster(&cluster).await;
+    let name = name_at(&cluster, 0);
+    take(&store, &name, MINUTE).await;
+    store.unlock(force(&name)).await.unwrap();
+    let held = take(&store, &name, MINUTE).await;
+    let slot = slot(&name);
+    cluster.open_slot(slot, 0, 1);
+    cluster.move_these_keys(&[&name, &key('h', &name)], 0, 1);
+    store.renew(renewal(&held, &name, MINUTE * 2)).await.unwrap();
+}
+
 #[tokio::test]
 async fn a_slot_that_is_left_open_is_unavailable_and_named() {
     let cluster = RedisCluster::start(2, 0);
