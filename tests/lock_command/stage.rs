@@ -305,9 +305,10 @@ impl Process {
         self.is_leasehold() && self.line.split('\0').nth(1) == Some(command)
     }
 
+    /// Also while it is still the `env` that starts it.
     fn is_leasehold(&self) -> bool {
-        let first = self.line.split('\0').next().unwrap_or_default();
-        first == "/proc/self/exe" || Path::new(first) == program()
+        let mut first = self.line.split('\0').take(3);
+        first.any(|word| word == "/proc/self/exe" || Path::new(word) == program())
     }
 }
 
