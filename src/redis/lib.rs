@@ -15,7 +15,7 @@
 //!   things take.
 //! - `backend`: the implementation of the trait; `core`: the shared state; `release`: the end
 //!   of grants; `waiting`: one wait; `upkeep`: background tasks.
-//! - `inspect`: lists and watches of locks.
+//! - `inspect`, `view`: lists and watches of locks.
 //!
 //! The layout of the keys is in `docs/redis.md`.
 

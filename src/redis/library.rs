@@ -15,7 +15,7 @@ use super::{keys::Keys, times::TIMES};
 /// resources needs half an hour to look at all of them if a round trip takes a second.
 const QUEUE: Duration = Duration::from_secs(60 * 60);
 /// How long a question exists.
-const ASKED: Duration = Duration::from_secs(60 * 60);
+const QUESTION: Duration = Duration::from_secs(60 * 60);
 /// How many places a function checks at most, so that it does not block the server for long.
 const CHUNK: usize = 512;
 /// How many hand-overs of shared grants of a resource may be unconfirmed at the same time, and
@@ -201,7 +201,7 @@ impl Library {
 fn constants(in_cluster: bool) -> String {
     let apart = if in_cluster { APART } else { Duration::ZERO };
     let mut lines = String::from(
-        "local QUEUE, RESOURCE, RECORD, COUNTER, ASKED, READERS, ENDS, TOKENS, CALLED = \
+        "local QUEUE, RESOURCE, RECORD, COUNTER, QUESTION, READERS, ENDS, TOKENS, CALLED = \
          1, 2, 3, 4, 5, 6, 7, 8, 9\n\
          local FREE, HANDED, MORE, WIDER, GRANTED = 0, 1, 2, 3, 4\n",
     );
@@ -213,7 +213,7 @@ fn constants(in_cluster: bool) -> String {
         ("ANSWER_MS", TIMES.answer.as_millis()),
         ("PAUSE_MS", TIMES.pause.as_millis()),
         ("APART_MS", apart.as_millis()),
-        ("ASKED_MS", ASKED.as_millis()),
+        ("QUESTION_MS", QUESTION.as_millis()),
         ("KEPT_MS", KEPT.as_millis()),
         ("CHUNK", CHUNK as u128),
         ("BATCH", BATCH as u128),

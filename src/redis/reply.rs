@@ -67,10 +67,10 @@ impl Reply {
         }
     }
 
-    /// Whether this answer asks for the call with the keys of shared grants.
-    pub(super) fn asks_for_readers(value: &Value) -> bool {
+    /// Whether this answer asks for the same call with all keys.
+    pub(super) fn asks_for_more_keys(value: &Value) -> bool {
         let Value::Array(parts) = value else { return false };
-        matches!(parts.first(), Some(Value::BulkString(code)) if code == b"shared")
+        matches!(parts.first(), Some(Value::BulkString(code)) if code == b"wider")
     }
 
     /// Reads the value that a function returned.
@@ -135,7 +135,7 @@ impl Reply {
             },
             "full" => Self::Full,
             "gone" => Self::Gone,
-            "ok" => {
+            "passed" => {
                 let Some(Value::BulkString(token)) = parts.next() else { return None };
                 Self::Passed {
                     attempt: from_redis_value(second?).ok()?,

@@ -96,7 +96,7 @@ impl Router {
             _ => Keys::Exclusive(resource),
         };
         let answer = self.call(verb, keys, &arguments, false, until).await?;
-        if !Reply::asks_for_readers(&answer.value) {
+        if !Reply::asks_for_more_keys(&answer.value) {
             return Ok(answer);
         }
         self.expect_readers(resource);

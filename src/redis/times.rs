@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-/// The times in use. All processes that share a server must have the same, so they are a part of
-/// the library's text.
+/// The times in use. They are a part of the library's text, so changing one changes the names of
+/// the functions, but not those of the keys: versions beside each other judge each other's
+/// hand-overs, each by its own times.
 pub(super) const TIMES: Times = Times {
     provisional: Duration::from_secs(2),
     lapsed: Duration::from_secs(2),

@@ -4,14 +4,15 @@
 --
 -- They answer
 --
---   'made', token, lock ID, handed      the attempt has a grant; `made` alone is the bare token
+--   'made', token, lock ID, handed      the attempt has a grant
+--   token                               the same, by a new grant that handed nothing over
 --   'found', token, lock ID, handed, id it has the grant of an earlier request
 --   'held', look, holder, id, mode, token   another holds it; see LOOK_NOW and LOOK_SOON
 --   'queued', left_ms, was_queued       it waits; how long the grant lasts, as far as known; 1 if
 --                                       it had a place already
---   'differs', field; 'taken'; 'many'; 'full'; 'gone'; 'shared'
+--   'differs', field; 'taken'; 'many'; 'full'; 'gone'; 'wider'
 --
--- `shared` asks for the same call with the keys of shared grants.
+-- `wider` asks for the same call with all nine keys: see verbs.lua.
 
 -- Refuses a try.
 local function refuse_held(holder)
@@ -28,7 +29,7 @@ end
 -- Hands a free resource over to the first waiter that is alive. That nobody has done so before is a
 -- doubt.
 local function hand_over_in_doubt(keys, how)
-  if not keys[ASKED] then return WIDER end
+  if not keys[QUESTION] then return WIDER end
   questions.answer(keys, how.process)
   return questions.check(keys, how, true) == 0 and MORE or queue.hand_over(keys, how)
 end
@@ -41,7 +42,7 @@ local function serve_others(keys, caller)
   if handed ~= HANDED then redis.call('DEL', keys[RESOURCE]) end
   if not is_done then error(handed, 0) end
   -- The caller must look, because perhaps nobody else does.
-  return handed == WIDER and { 'shared' } or { 'held', LOOK_NOW }
+  return handed == WIDER and { 'wider' } or { 'held', LOOK_NOW }
 end
 
 -- Acquires a resource that is free and that nobody waits for. If it fails, because another client
@@ -67,7 +68,7 @@ local function try(keys, args)
   local asked = format.asked(args)
   local own = grants.find_own(keys, asked, holder)
   if own then return own end
-  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  if readers.are_missing(keys, value, asked.mode) then return { 'wider' } end
   local how = queue.how(args[4])
   local shared = readers.of(keys, value)
   local same
@@ -99,7 +100,7 @@ local function find_again(keys, asked, place, how)
     redis.call('ZREM', keys[QUEUE], place)
     return own
   end
-  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  if readers.are_missing(keys, value, asked.mode) then return { 'wider' } end
   local shared, same = readers.of(keys, value), nil
   if shared then own, same = shared:find_own(asked, place, how) end
   return own, shared, same, value
@@ -134,6 +135,8 @@ local function enter(keys, args)
   local left_ms = UNKNOWN_MS
   if not last then
     left_ms = redis.call('PTTL', keys[RESOURCE])
+    -- A lock without an expiry is foreign. GET fails for a key of another type, which is no lock.
+    if left_ms == -1 then redis.call('GET', keys[RESOURCE]) end
     if left_ms == -2 and string.byte(args[3], TERMS_AT) == EXCLUSIVE then
       return grants.make(keys, args[1], args[2], args[3])
     end

@@ -35,7 +35,7 @@ function format.terms(terms)
   local mode, version, ttl_ms, given, locks, requests, at =
     string.match(terms, '^(%a):(%d+):(%d+):(%d)%d:(%d+):(%d+):()')
   if version ~= VERSION then
-    -- Whoever changes the format lets the older one be read here, and in entry.rs.
+    -- See "A new version of the stored texts" in CONTRIBUTING.md.
     mode, version = string.match(terms, '^(%a):(%d+):')
     if not version or tonumber(version) <= tonumber(VERSION) then return nil end
     return { mode = mode, is_newer = true }

@@ -67,12 +67,13 @@ function grants.holder(keys, found)
   local value = found[1]
   -- GET fails for a key of another type, which MGET treats as absent.
   if not value then return nil, redis.call('GET', keys[RESOURCE]) end
+  if string.byte(value) == 1 then return format.place(string.sub(value, 2)), value end
   local grant = format.grant(found[2])
   if grant and (grant.is_newer or grant.lock_id == value) then
     local is_sure = grant.is_given == false or end_together(keys[RESOURCE], keys[RECORD])
     return is_sure and grant or nil, value
   end
-  return string.byte(value) == 1 and format.place(string.sub(value, 2)) or nil, value
+  return nil, value
 end
 
 -- Makes a grant with this rest of a record, and returns its token. Drawing that fails if the counter

@@ -7,12 +7,12 @@
 --   lost, the attempts of this process to which the resource is handed over, and the public ID of
 --   the grant, whose waiter may not know it yet: see queue.hand_over
 --
--- or 'shared': see acquire.lua.
+-- or 'wider': see acquire.lua.
 local function look(keys, args)
   local place, attempt, how = args[1], args[2], queue.how(args[3])
   questions.answer(keys, how.process)
   local holder, value = grants.holder(keys)
-  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  if readers.are_missing(keys, value) then return { 'wider' } end
   local shared = readers.of(keys, value)
   if shared then return shared:look(attempt, place, how) end
   local left_ms = redis.call('PTTL', keys[RESOURCE])
@@ -36,7 +36,7 @@ local function look(keys, args)
   local again_ms, is_open = left_ms, called
   if left_ms == -2 or is_lapsed then
     local handed = queue.pass_on(keys, how)
-    if handed == WIDER then return { 'shared' } end
+    if handed == WIDER then return { 'wider' } end
     again_ms = ({ [FREE] = -2, [HANDED] = PROVISIONAL_MS, [MORE] = 0 })[handed]
     is_open = handed == HANDED
   elseif called then

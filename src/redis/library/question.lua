@@ -13,18 +13,18 @@ local CONSTANT = ''
 
 -- Removes the name of a process that has just called.
 function questions.answer(keys, process)
-  redis.call('SREM', keys[ASKED], process)
+  redis.call('SREM', keys[QUESTION], process)
 end
 
 -- How long ago the question was put; nil if there is none, or its age cannot be true.
 local function age_of(keys)
-  local left_ms = redis.call('PTTL', keys[ASKED])
-  return left_ms >= 0 and left_ms <= ASKED_MS and ASKED_MS - left_ms or nil
+  local left_ms = redis.call('PTTL', keys[QUESTION])
+  return left_ms >= 0 and left_ms <= QUESTION_MS and QUESTION_MS - left_ms or nil
 end
 
 local function put(keys, named)
-  redis.call('SADD', keys[ASKED], CONSTANT, unpack(named))
-  redis.call('PEXPIRE', keys[ASKED], ASKED_MS)
+  redis.call('SADD', keys[QUESTION], CONSTANT, unpack(named))
+  redis.call('PEXPIRE', keys[QUESTION], QUESTION_MS)
   for _, process in ipairs(named) do
     redis.pcall('PUBLISH', '\1n' .. process, 'look::' .. keys[RESOURCE])
   end
@@ -43,7 +43,7 @@ function questions.check(keys, how, in_doubt)
   local silent, names = {}, {}
   for process in pairs(how.lapsed or {}) do silent[process] = true end
   if is_over then
-    for _, name in ipairs(redis.call('SMEMBERS', keys[ASKED])) do
+    for _, name in ipairs(redis.call('SMEMBERS', keys[QUESTION])) do
       if name ~= CONSTANT then
         -- The caller is alive: it is calling.
         if name ~= how.process then silent[name] = true end
@@ -71,7 +71,7 @@ function questions.check(keys, how, in_doubt)
     end
     if #places == CHUNK then return 0, #dropped end
   end
-  if #names > 0 then redis.call('SREM', keys[ASKED], unpack(names)) end
+  if #names > 0 then redis.call('SREM', keys[QUESTION], unpack(names)) end
   if not asks or #others == 0 then return answer_ms, #dropped end
   put(keys, others)
   return ANSWER_MS, #dropped

@@ -34,7 +34,8 @@ local readers = {}
 function queue.notify(keys, process, attempt, how)
   local channel = '\1n' .. process
   local heard = redis.pcall('PUBLISH', channel, 'call:' .. attempt .. ':' .. keys[RESOURCE])
-  if type(heard) ~= 'number' then return false end
+  -- A refused PUBLISH, by a user who may not, shows no death. The process finds its turn by a look.
+  if type(heard) ~= 'number' then return true end
   if how.unheard == IN_DOUBT then
     how.is_in_doubt = how.is_in_doubt or heard == 0
     return true
@@ -81,7 +82,7 @@ function queue.hand_over(keys, how, first)
       how.is_last = left == 0
     end
     local process, attempt, mode = string.match(place, '^(%x+):(%x+):(%a):')
-    if mode == 's' and not keys[READERS] or how.unheard == IN_DOUBT and not keys[ASKED] then
+    if mode == 's' and not keys[READERS] or how.unheard == IN_DOUBT and not keys[QUESTION] then
       redis.call('ZADD', keys[QUEUE], ticket, place)
       redis.call('PEXPIRE', keys[QUEUE], QUEUE_MS)
       return WIDER

@@ -18,6 +18,11 @@ function readers.is_mark(value)
   return value and string.sub(value, 1, 2) == '\1s'
 end
 
+-- Whether a verb needs the keys of readers, and its caller did not declare them.
+function readers.are_missing(keys, value, mode)
+  return not keys[READERS] and (mode == 's' or readers.is_mark(value))
+end
+
 local function new(keys, now_us, mark)
   local now = string.sub(now_us, 1, -4)
   local self = { keys = keys, mark = mark, now_us = now_us, now = tonumber(now), now_text = now }

@@ -1,11 +1,11 @@
 -- The verbs that prolong and end grants. Releases answer
 --
---   handed             the grant was ended: see queue.hand_over
---   'ok', attempt, token   the same, and this attempt of the process has the resource now
---   'more', handed     some of the shared grants were ended, and the call must be repeated
---   'other', target    nothing was ended; this is what has the lock ID
---   'not', held        nothing was ended; 1 if somebody else holds the resource
---   'shared'           see acquire.lua
+--   handed                     the grant was ended: see queue.hand_over
+--   'passed', attempt, token   the same, and this attempt of the process has the resource now
+--   'more', handed             some of the shared grants were ended, and the call must be repeated
+--   'other', target            nothing was ended; this is what has the lock ID
+--   'not', held                nothing was ended; 1 if somebody else holds the resource
+--   'wider'                    see acquire.lua
 
 -- Starts the TTL of a live grant again. Arguments: the lock ID and the TTL. It answers 'renewed'
 -- and the public ID, which a lock that was made without leasehold does not have. The keys are all
@@ -28,7 +28,7 @@ local function renew(keys, args)
     return { 'renewed' }
   end
   if not readers.is_mark(value) then return { 'not', value and 1 or 0 } end
-  if not keys[READERS] then return { 'shared' } end
+  if not keys[READERS] then return { 'wider' } end
   local shared = readers.of(keys, value)
   local grant = shared and shared:grant(lock_id)
   if not grant then return { 'not', (not shared or shared:count() > 0) and 1 or 0 } end
@@ -66,8 +66,8 @@ end
 
 -- The answer after a grant was passed on.
 local function passed_on(handed, how)
-  if handed == WIDER then return { 'shared' } end
-  if handed == GRANTED then return { 'ok', how.granted, how.token } end
+  if handed == WIDER then return { 'wider' } end
+  if handed == GRANTED then return { 'passed', how.granted, how.token } end
   return handed
 end
 
@@ -96,7 +96,7 @@ local function release(keys, args)
   local how = queue.how(args[3])
   local holder, value = grants.holder(keys, found)
   if not value then return { 'not', 0 } end
-  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  if readers.are_missing(keys, value) then return { 'wider' } end
   local shared = readers.of(keys, value)
   if shared then return shared:release(lock_id, aim, how) end
   if lock_id ~= '' and value ~= lock_id then return { 'not', 1 } end
@@ -141,7 +141,7 @@ local function withdraw(keys, args)
     how.is_plain = holder.is_given == false
     return passed_on(queue.pass_on(keys, how), how)
   end
-  if readers.is_mark(value) and not keys[READERS] then return { 'shared' } end
+  if readers.are_missing(keys, value) then return { 'wider' } end
   local shared = readers.of(keys, value)
   if shared and shared:withdraw(attempt, place, only_called) then
     return shared:settle(how)

@@ -1,5 +1,7 @@
--- A server that cannot run the function refuses this command, which changes nothing: a replica
--- refuses any, and one without memory refuses the second.
+-- Begins with a write that changes nothing, which a server refuses that would not run the function:
+-- a replica refuses any, and one without memory refuses SETRANGE. It lets ZREM pass, and does not
+-- refuse a script for want of memory once that has written, so the verb behind it runs as a function
+-- with `allow-oom` does. A verb without that flag must have a COUNTER among its keys.
 local first
 if #KEYS == 0 then
   -- A search of one node of a Cluster writes nothing.

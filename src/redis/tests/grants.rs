@@ -269,6 +269,18 @@ async fn a_key_of_another_type_is_never_touched() {
     assert_eq!(ask::<String>(&mut connection, &["TYPE", "r"]), "hash");
 }
 
+/// A wait for one counted as a wait for a lock without an end.
+#[tokio::test]
+async fn a_wait_for_a_key_of_another_type_is_refused() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let _: i64 = ask(&mut connection, &["LPUSH", "r", "a"]);
+    let refused = soon(wait(&store, "r", MINUTE)).await.unwrap().map(drop);
+    assert!(matches!(refused, Err(LockError::InvalidRequest(_))), "{refused:?}");
+    assert_eq!(waiting(&mut connection, "r"), 0);
+}
+
 /// The key of the resource was set before a later command failed.
 #[tokio::test]
 async fn a_try_that_fails_at_a_key_of_another_type_leaves_nothing() {

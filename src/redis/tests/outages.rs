@@ -210,6 +210,24 @@ async fn the_documented_permissions_suffice() {
     assert!(denied.is_empty(), "{denied:?}");
 }
 
+/// Waiters whose notices the server refused counted as dead, and lost the resource.
+#[tokio::test]
+async fn a_waiter_keeps_its_turn_where_nobody_may_publish() {
+    let server = RedisServer::start();
+    let mut connection = server.connect();
+    let user = ["ACL", "SETUSER", "u", "on", ">p", "~*", "&*", "+@all", "-publish"];
+    let () = ask(&mut connection, &user);
+    let user = [("redisUsername", "u"), ("redisPassword", "p")];
+    let (store, other) = (open_with(&server, &user).await, open_with(&server, &user).await);
+    let held = take(&store, "r", MINUTE).await;
+    let waits = wait(&other, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    store.unlock(unlock(&held, "r")).await.unwrap();
+    let overtaken = store.try_lock(request("r", MINUTE)).await.map(drop);
+    assert!(matches!(overtaken, Err(LockError::Locked { .. })), "{overtaken:?}");
+    soon(waits).await.unwrap().unwrap();
+}
+
 /// Whatever shared locks need.
 async fn share_with_documented_permissions(store: &Store, connection: &mut redis::Connection) {
     let shared =

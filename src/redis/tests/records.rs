@@ -245,3 +245,24 @@ async fn the_grant_of_a_newer_version_is_neither_renewed_nor_released_nor_found(
     assert!(matches!(refused, Err(LockError::Locked { .. })), "{refused:?}");
     assert_eq!(changes(&mut connection), before);
 }
+
+/// A hand-over spares the record of a grant that a newer version made. A waiter that had missed its
+/// notice then did not find its turn, and entered again at the end.
+#[tokio::test]
+async fn a_missed_notice_is_repeated_beside_the_record_of_a_newer_version() {
+    let server = RedisServer::start();
+    let store = open(&server).await;
+    let mut connection = server.connect();
+    let _held = take(&store, "r", MINUTE).await;
+    let first = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 1).await;
+    let second = wait(&store, "r", MINUTE);
+    until("queued", || waiting(&mut connection, "r") == 2).await;
+    let place = places(&mut connection, "r").swap_remove(0);
+    let record = format!("7:{:032x}:{:032x}:x:2:unknown", 1, 1);
+    let () = ask(&mut connection, &["SET", &key('h', "r"), &record, "PX", "60000"]);
+    let () = ask(&mut connection, &["SET", "r", &format!("\x01{place}"), "PX", "4000"]);
+    let _: i64 = ask(&mut connection, &["ZREM", &key('q', "r"), &place]);
+    soon(first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+}
