@@ -139,10 +139,9 @@ impl LockStore for Service {
                     ..ForcedBy::default()
                 };
                 let (resource, by_force) = (unlock.resource.clone(), store.clone());
-                let shown = resource.as_str().to_owned();
                 let unlock =
                     move |until| async move { by_force.unlock_by(unlock, until).await };
-                force_unlock(store, resource, None, by, shown, unlock).await?;
+                force_unlock(store, resource, None, by, unlock).await?;
             } else {
                 store.unlock(unlock).await?;
             }

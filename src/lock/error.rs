@@ -63,6 +63,17 @@ pub enum LockError {
     Internal,
 }
 
+impl LockError {
+    /// Its text as the reason of another error that says that a store is unavailable.
+    #[must_use]
+    pub fn as_cause(&self) -> Arc<str> {
+        match self {
+            Self::StoreUnavailable(why) => Arc::clone(why),
+            other => other.to_string().into(),
+        }
+    }
+}
+
 /// The kinds of [`LockError`], as protocols, metrics and logs name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {

@@ -71,6 +71,11 @@ pub trait Observe: Send + Sync {
         let _ = (outcome, remaining);
     }
 
+    /// The number of times that this store is named in YAML and could not be opened has changed.
+    fn failed_to_open(&self, change: i64) {
+        let _ = change;
+    }
+
     /// The app was or was not notified of a lost lock.
     fn notified(&self, notice: Notice) {
         let _ = notice;
@@ -297,14 +302,15 @@ impl Drop for Acquiring<'_> {
 }
 
 /// Counts one of something for as long as it lives.
-pub(super) struct Counted {
+pub struct Counted {
     observer: Arc<dyn Observe>,
     count: fn(&dyn Observe, i64),
 }
 
 impl Counted {
     /// Counts one more, by this method of the observer.
-    pub(super) fn new(observer: Arc<dyn Observe>, count: fn(&dyn Observe, i64)) -> Self {
+    #[must_use]
+    pub fn new(observer: Arc<dyn Observe>, count: fn(&dyn Observe, i64)) -> Self {
         count(&*observer, 1);
         Self { observer, count }
     }

@@ -115,7 +115,12 @@ impl Settler {
 
     /// Whether so much is unsettled that nothing more may be acquired.
     pub(super) fn is_full(&self) -> bool {
-        self.releases.queue.lock().unsettled >= UNSETTLED_MAX
+        self.unsettled() >= UNSETTLED_MAX
+    }
+
+    /// How many releases are not settled yet.
+    pub(super) fn unsettled(&self) -> usize {
+        self.releases.queue.lock().unsettled
     }
 
     /// Waits until nothing is left to settle.

@@ -201,6 +201,12 @@ impl Store {
         self.0.ending.cancel();
     }
 
+    /// How many releases are not confirmed yet, and are tried again in the background.
+    #[must_use]
+    pub fn unsettled(&self) -> usize {
+        self.0.settler.unsettled()
+    }
+
     /// Waits until calls in flight are answered and nothing is left to settle,
     /// then closes the backend. Grants stay with their holders.
     pub async fn retire(self) {

@@ -132,11 +132,11 @@ impl Component {
             || app_id.is_none_or(|app_id| self.scopes.iter().any(|scope| scope == app_id))
     }
 
-    /// Whether only daprd can resolve it: a property comes from a secret store or from a
+    /// A property that only daprd can resolve: it comes from a secret store or from a
     /// variable that is not set here, or has a template and no app is known.
     #[must_use]
-    pub fn waits_for_daprd(&self, environment: &Environment) -> bool {
-        self.items.iter().any(|item| match &item.reference {
+    pub fn waits_for_daprd(&self, environment: &Environment) -> Option<&Item> {
+        self.items.iter().find(|item| match &item.reference {
             Some(Reference::Secret { .. }) => true,
             Some(Reference::Env(variable)) => {
                 environment.env_ref(variable).is_none_or(|value| value.is_empty())

@@ -41,6 +41,7 @@ pub(crate) struct HeldFamilies {
     pub(crate) hold_seconds: HistogramVec,
     pub(crate) lost: IntCounterVec,
     pub(crate) renewals: IntCounterVec,
+    pub(crate) load_failed: IntGaugeVec,
     pub(crate) remaining_ratio: HistogramVec,
     pub(crate) notices: IntCounterVec,
 }
@@ -165,6 +166,12 @@ impl HeldFamilies {
                 "leasehold_renewals_total",
                 "Renewals of held locks that were answered.",
                 &["store", "result"],
+            )?,
+            load_failed: gauge(
+                r,
+                "leasehold_store_load_failed",
+                "1 while a store that component YAML names could not be opened.",
+                &["store"],
             )?,
             remaining_ratio: histogram(
                 r,

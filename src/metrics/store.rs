@@ -48,6 +48,7 @@ struct HeldSeries {
     lost: Vec<Option<IntCounter>>,
     /// By result.
     renewals: Vec<IntCounter>,
+    load_failed: IntGauge,
     remaining_ratio: Histogram,
     /// By what became of the notice.
     notices: Vec<IntCounter>,
@@ -127,6 +128,7 @@ impl HeldSeries {
             renewals: results()
                 .map(|result| f.renewals.get_metric_with_label_values(&[store, &result]))
                 .collect::<Result<_>>()?,
+            load_failed: f.load_failed.get_metric_with_label_values(&[store])?,
             remaining_ratio: f.remaining_ratio.get_metric_with_label_values(&[store])?,
             notices: Notice::ALL
                 .iter()
@@ -198,6 +200,11 @@ impl Observe for StoreSeries {
         if let Some(remaining) = remaining {
             held.remaining_ratio.observe(remaining);
         }
+    }
+
+    fn failed_to_open(&self, change: i64) {
+        let Some(held) = &self.held else { return };
+        held.load_failed.add(change);
     }
 
     fn notified(&self, notice: Notice) {

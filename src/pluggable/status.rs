@@ -188,7 +188,12 @@ fn is_held(info: Option<&ErrorInfo>) -> bool {
 }
 
 fn text(verb: Verb, status: &Status) -> String {
-    format!("{verb}: {}: {}", status.code(), short(status.message()))
+    let message = short(status.message());
+    match status.get_details_error_info() {
+        // The message says what the reason means.
+        Some(_) => format!("{verb}: {message}"),
+        None => format!("{verb}: {}: {message}", status.code()),
+    }
 }
 
 fn short(text: &str) -> String {

@@ -66,7 +66,11 @@ impl AppNames {
         if name.has_namespace() && !self.has_namespaces {
             return Err(no_namespaces());
         }
-        ResourceId::new(&format!("{}{}", self.prefix, name.encoded()))
+        // The name itself is short enough.
+        ResourceId::new(&format!("{}{}", self.prefix, name.encoded())).map_err(|violation| {
+            let problem = format!("{} with its prefix {:?}", violation.problem, self.prefix);
+            Violation::new(violation.field, problem)
+        })
     }
 
     /// The app's name of a resource of the store; `None` if it belongs to another app.

@@ -64,7 +64,8 @@ pub struct Loader {
     pub sockets: PathBuf,
     /// Observe the stores.
     pub observers: Observers,
-    /// Called with false when a component whose YAML changed cannot be loaded.
+    /// Called with false when a component whose YAML changed cannot be loaded, or is loaded
+    /// already and keeps its settings until a restart.
     pub on_reload: OnReload,
 }
 
@@ -80,6 +81,7 @@ impl Loader {
             Ok(()) => Ok(None),
             Err(error) if component.ignore_errors => {
                 warn!(%error, "ignored, as ignoreErrors asks");
+                self.note_failed(component, &error);
                 Ok(error.may_pass().then_some(component))
             }
             Err(error) => Err(error),
@@ -112,9 +114,12 @@ impl Loader {
             }
             if self.stores.get(&component.name).is_some() {
                 let loaded = components.get(&component.name);
-                log_pending(loaded.unwrap_or(component), &change);
+                if !is_as_loaded(loaded.unwrap_or(component), &change) {
+                    (self.on_reload)(false);
+                }
                 continue;
             }
+            self.stores.forget(&component.name);
             match change {
                 Change::Set(component) => {
                     components.extend([by_name(component.clone())]);
@@ -131,6 +136,7 @@ impl Loader {
     async fn load_until_reached(self, component: Component) {
         let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
         while let Err(error) = self.load(&component).await {
+            self.note_failed(&component, &error);
             if !error.may_pass() {
                 warn!(%error, "the component is not loaded until its YAML changes");
                 (self.on_reload)(false);
@@ -140,6 +146,12 @@ impl Loader {
             warn!(%error, again_in = ?delay, "the component is not loaded yet");
             sleep(delay).await;
         }
+    }
+
+    /// Lets calls for the store be answered with the reason why it is not open.
+    fn note_failed(&self, component: &Component, error: &LoadStoreError) {
+        let observer = (self.observers)(&component.name, &component.kind);
+        self.stores.note_failed(&component.name, &error.to_string(), observer);
     }
 
     /// Opens a component's store; does nothing for a component that is no lock
@@ -198,7 +210,7 @@ impl Loader {
             Ok(Err(error @ LockError::InvalidMetadata(_))) => {
                 return Err(wrong(error));
             }
-            Ok(Err(error)) => return Err(unavailable(error.to_string())),
+            Ok(Err(error)) => return Err(unavailable(error.as_cause().to_string())),
             Err(_) => {
                 let why = format!("not within its initTimeout of {:?}", component.init_timeout);
                 return Err(unavailable(why));
@@ -242,8 +254,9 @@ impl Loader {
     }
 }
 
-/// Logs a change of a component with an open store: the store keeps the `loaded` settings.
-fn log_pending(loaded: &Component, change: &Change) {
+/// Whether a component with an open store is still as it was loaded. Its store keeps the `loaded`
+/// settings, and the change is logged.
+fn is_as_loaded(loaded: &Component, change: &Change) -> bool {
     let component = &loaded.name;
     match change {
         Change::Removed(_) => warn!(
@@ -259,6 +272,7 @@ fn log_pending(loaded: &Component, change: &Change) {
         Change::Set(now) => match now.differences(loaded) {
             fields if fields.is_empty() => {
                 info!("component {component:?} is again as it was loaded ({})", now.origin);
+                return true;
             }
             fields => warn!(
                 "component {component:?} has changed ({}): {}; its lock store goes on unchanged: \
@@ -268,4 +282,5 @@ fn log_pending(loaded: &Component, change: &Change) {
             ),
         },
     }
+    false
 }

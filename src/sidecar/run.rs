@@ -170,11 +170,19 @@ impl Sidecar {
         if locks > 0 {
             info!(locks, "locks without a stream are left to their TTL");
         }
-        let stores = self.stores.all();
-        let retired = join_all(stores.iter().map(|store| store.store().clone().retire()));
-        if timeout_at(deadline.max(Instant::now() + CLOSE_MIN), retired).await.is_err() {
-            warn!("a store did not close in time");
-        }
+        let until = deadline.max(Instant::now() + CLOSE_MIN);
+        let retiring = self.stores.all().into_iter().map(|named| async move {
+            let (name, store) = (named.name(), named.store());
+            if timeout_at(until, store.clone().retire()).await.is_err() {
+                let operations = store.unsettled();
+                warn!(
+                    store = %name,
+                    operations,
+                    "some operations are still unsettled; what they left ends with its TTL"
+                );
+            }
+        });
+        join_all(retiring).await;
         for task in self.tasks {
             task.abort();
         }

@@ -5,6 +5,9 @@ use crate::{
     text::{cut, width},
 };
 
+/// Where nothing is cut, a column is padded to this width at most, so that one long name
+/// does not widen every line.
+const PADDED_MAX: usize = 64;
 /// The space between columns.
 const GAP: usize = 3;
 /// What stands for the rest of a cell that was cut.
@@ -45,15 +48,17 @@ impl Table {
         let mut widths: Vec<_> = (0..self.headings.len())
             .map(|at| rows().map(|row| width(&row[at])).max().unwrap_or(0))
             .collect();
-        if let Some(columns) = columns {
-            shrink(&mut widths, columns);
+        match columns {
+            Some(columns) => shrink(&mut widths, columns),
+            None => widths.iter_mut().for_each(|width| *width = (*width).min(PADDED_MAX)),
         }
         rows().map(move |row| {
             let mut line = String::new();
             for (cell, widest) in row.iter().zip(&widths) {
-                let cell = shortened(cell, *widest);
+                let cell = columns.map_or_else(|| cell.clone(), |_| shortened(cell, *widest));
                 line.push_str(&cell);
-                line.extend(std::iter::repeat_n(' ', widest - width(&cell) + GAP));
+                let padding = widest.saturating_sub(width(&cell)) + GAP;
+                line.extend(std::iter::repeat_n(' ', padding));
             }
             let line = line.trim_end();
             columns.map_or(line, |columns| cut(line, columns)).to_owned()
@@ -107,6 +112,14 @@ mod tests {
     fn a_long_cell_is_cut_before_the_others() {
         let cut = lines(&[["a-very-long-name-of-a-resource", "exclusive"]], Some(25));
         assert_eq!(cut, ["RESOURCE        MODE", "a-very-long-…   exclusive"]);
+    }
+
+    #[test]
+    fn a_long_cell_is_whole_on_a_pipe_and_widens_its_own_line_only() {
+        let long = "n".repeat(200);
+        let whole = lines(&[[&long, "exclusive"], ["short", "shared"]], None);
+        assert_eq!(whole[1], format!("{long}   exclusive"));
+        assert_eq!(whole[2], format!("short{}shared", " ".repeat(PADDED_MAX - 5 + GAP)));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::probed::{Api, Probed, call, check_text, component};
+use crate::probed::{Api, Probed, call, check_text, component, component_of};
 
 async fn sidecar(arguments: &[&str]) -> (Probed, Api, TempDir) {
     let yaml = tempfile::tempdir().unwrap();
@@ -162,6 +162,32 @@ async fn a_reload_that_fails_is_shown_until_the_yaml_is_mended() {
     std::fs::remove_file(yaml.path().join("broken.yaml")).unwrap();
     probed.shows(successful, &[], 1.0).await;
     assert!(at(probed.scrape().await) > first);
+}
+
+#[tokio::test]
+async fn a_change_that_takes_a_restart_counts_as_not_applied() {
+    let (probed, _, yaml) = sidecar(&[]).await;
+    let successful = "leasehold_component_reload_successful";
+    component(yaml.path(), "[{name: ttl, value: 55s}]");
+    probed.shows(successful, &[], 0.0).await;
+    component(yaml.path(), "[]");
+    probed.shows(successful, &[], 1.0).await;
+}
+
+/// Its calls were answered as if no YAML named it, and no series showed it.
+#[tokio::test]
+async fn a_store_that_could_not_be_opened_is_shown_and_its_calls_name_the_reason() {
+    let yaml = tempfile::tempdir().unwrap();
+    let down = "[{name: redisHost, value: 'localhost:1'}]\n  ignoreErrors: true";
+    component_of(yaml.path(), "lock.redis", down);
+    let (probed, api) = Probed::sidecar(yaml.path(), &[]).await;
+    probed.shows("leasehold_store_load_failed", &[("store", "s")], 1.0).await;
+    let (status, answer) = api.lock(Method::POST, "r", r#"{"immediate":true}"#).await;
+    assert_eq!(status, 503, "{answer}");
+    assert!(answer.to_string().contains("localhost:1"), "{answer}");
+    component(yaml.path(), "[]");
+    probed.shows("leasehold_store_load_failed", &[("store", "s")], 0.0).await;
+    api.acquire("r", r#"{"immediate":true}"#).await;
 }
 
 #[tokio::test]

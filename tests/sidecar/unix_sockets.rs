@@ -154,7 +154,9 @@ async fn an_unlock_by_force_is_logged_with_its_process() {
     let log = sidecar.whole_log();
     let line = log.lines().find(|line| line.contains("unlocked by force")).unwrap();
     let caller = format!("uid={uid} pid={pid} reason=\"gone\"");
-    for received in [r#"store="locks" resource="r" holder="app/"#, "grant_id=", &caller] {
+    for received in
+        [r#"store="locks" resource="lock||app||r" holder="app/"#, "grant_id=", &caller]
+    {
         assert!(line.contains(received), "{received} is not in\n{line}");
     }
 }

@@ -8,7 +8,7 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use leasehold_proto::locks::{LockRequest, RenewLockRequest, locks_client::LocksClient};
-use leasehold_testkit::{leasehold::Leasehold, process::Signal};
+use leasehold_testkit::{leasehold::Leasehold, process::Signal, redis::RedisServer};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -330,6 +330,23 @@ async fn a_requested_max_hold_is_no_loss_in_the_log_and_a_drain_counts_what_is_l
     logged(&sidecar, "locks without a stream are left to their TTL locks=1").await;
 }
 
+#[tokio::test]
+async fn a_drain_during_an_outage_counts_what_is_not_settled() {
+    let (server, yaml) = (RedisServer::start(), tempfile::tempdir().unwrap());
+    let metadata = format!(
+        "[{{name: redisHost, value: '{}'}}, {{name: operationTimeout, value: 1s}}]",
+        server.address()
+    );
+    component(yaml.path(), "locks", "lock.redis", &metadata);
+    let sidecar = Binary::start(yaml.path(), &[]).await;
+    server.process.suspend().unwrap();
+    let unknown = sidecar.post(LOCK, IMMEDIATE).await;
+    assert_eq!(unknown.status, 500, "{}", unknown.json());
+    sidecar.signal(Signal::TERM);
+    let line = "what they left ends with its TTL store=locks operations=1";
+    logged(&sidecar, line).await;
+}
+
 async fn logged(sidecar: &Binary, what: &str) {
     let give_up = Instant::now() + PATIENCE;
     while !sidecar.log().contains(what) {
@@ -364,7 +381,11 @@ async fn calls_and_forced_unlocks_are_logged() {
     let held = sidecar.post(LOCK, IMMEDIATE).await;
     let forced = sidecar.call(Method::DELETE, LOCK, r#"{"force":true,"reason":"stuck"}"#).await;
     assert_eq!((held.status.as_u16(), forced.status.as_u16()), (200, 204));
-    logged(&sidecar, "unlocked by force app_id=\"app\" store=\"locks\" resource=\"r\"").await;
+    logged(
+        &sidecar,
+        "unlocked by force app_id=\"app\" store=\"locks\" resource=\"lock||app||r\"",
+    )
+    .await;
     logged(&sidecar, "answered method=DELETE path=\"/v1.0-alpha2/lock/locks/r\" status=204")
         .await;
     assert!(!sidecar.log().contains(held.json()["lockID"].as_str().unwrap()));

@@ -52,10 +52,12 @@ pub(super) async fn of_component(
     let loaded = resources.load_whole()?;
     let component = named(&loaded.components, name)?;
     let origin = &component.origin;
-    if component.waits_for_daprd(&resources.environment) {
+    if let Some(item) = component.waits_for_daprd(&resources.environment) {
         return Err(StartError::Configuration(format!(
-            "{origin}: only daprd has secret stores, and only a sidecar an app's ID; give each \
-             property a value, or an envRef to a variable that is set"
+            "{origin}, component {name:?}: the property {:?} cannot be resolved here: only daprd \
+             has secret stores, and only a sidecar an app's ID; give it a value, or an envRef to a \
+             variable that is set",
+            item.name
         )));
     }
     let kind = component.lock_type().unwrap_or_default();
@@ -125,7 +127,7 @@ async fn initialise(instances: Arc<Instances>, own: OwnInstance) {
             Ok(()) => return,
             Err(error) => {
                 warn!(store = name, %error, "not initialised yet; trying again");
-                instances.opening(&name, operation_timeout, &error.to_string());
+                instances.opening(&name, operation_timeout, &error.as_cause());
             }
         }
         backoff.pause().await;

@@ -40,7 +40,7 @@ pub async fn start(options: &ServeOptions) -> Result<Serving, StartError> {
         let mut to_initialise = Vec::new();
         for manifest in manifests.iter().filter(|manifest| is_served_at(manifest, &name)) {
             // daprd has secret stores and the app's ID.
-            if manifest.waits_for_daprd(&resources.environment) {
+            if manifest.waits_for_daprd(&resources.environment).is_some() {
                 let store = &manifest.name;
                 info!(store, "waits for Init: its YAML needs daprd to resolve it");
                 continue;

@@ -30,7 +30,7 @@ fn every_field_of_a_component_is_read() {
     let secret = Reference::Secret { name: "s".to_owned(), key: "k".to_owned() };
     assert_eq!(read.items[1].reference, Some(secret));
     assert_eq!(read.items[2].reference, Some(Reference::Env("DB".to_owned())));
-    assert!(read.waits_for_daprd(&nowhere()));
+    assert_eq!(read.waits_for_daprd(&nowhere()).unwrap().name, read.items[1].name);
     assert_eq!(read.to_string(), "all (lock.Redis/V1)");
 }
 
@@ -45,7 +45,7 @@ fn absent_fields_have_daprs_defaults() {
     assert_eq!((&*read.name, &*read.namespace, &*read.version), ("12", "", ""));
     assert!(read.is_first_version() && !read.ignore_errors && read.items.is_empty());
     assert_eq!(read.init_timeout, Duration::from_secs(5));
-    assert!(read.is_in_scope(Some("anyone")) && !read.waits_for_daprd(&nowhere()));
+    assert!(read.is_in_scope(Some("anyone")) && read.waits_for_daprd(&nowhere()).is_none());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn what_only_daprd_can_resolve_waits_for_it() {
             &component("a", &format!("  metadata: [{{name: k, {item}}}]\n")),
         )]);
         let read = folder.resources().load().unwrap().components.remove(0);
-        assert_eq!(read.waits_for_daprd(&here), waits, "{item}");
+        assert_eq!(read.waits_for_daprd(&here).is_some(), waits, "{item}");
     }
 }
 

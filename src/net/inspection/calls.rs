@@ -104,7 +104,7 @@ impl<N: Names> Inspector<N> {
         let request = end_request(asked, &self.names)?;
         completed(async move {
             let on_end = |resource: &ResourceId, grant: &GrantView, outcome| {
-                by.log(self.names.shown(resource), grant, outcome);
+                by.log(resource, grant, outcome);
                 if let (EndOutcome::Ended, Some(id)) = (outcome, grant.id) {
                     forced(resource, id);
                 }

@@ -45,7 +45,6 @@ pub async fn force_unlock<Unlocking>(
     resource: ResourceId,
     grant_id: Option<GrantId>,
     by: ForcedBy,
-    shown: String,
     unlock: impl FnOnce(Instant) -> Unlocking + Send + 'static,
 ) -> Result<(), LockError>
 where
@@ -61,14 +60,14 @@ where
             Err(_) => return forced,
         };
         if seen.grants.is_empty() {
-            by.line(&shown, None, grant_id, outcome);
+            by.line(&resource, None, grant_id, outcome);
         }
         for grant in &seen.grants {
-            by.log(&shown, grant, outcome);
+            by.log(&resource, grant, outcome);
         }
         if seen.others > 0 {
-            let (store, others) = (&by.store_name, seen.others);
-            info!(store, resource = shown, others, "unlocked by force with other grants");
+            let (store, resource, others) = (&by.store_name, resource.as_str(), seen.others);
+            info!(store, resource, others, "unlocked by force with other grants");
         }
         forced
     })
@@ -90,18 +89,19 @@ pub struct ForcedBy {
 
 impl ForcedBy {
     /// Logs the end of a grant.
-    pub(super) fn log(&self, resource: &str, grant: &GrantView, outcome: EndOutcome) {
+    pub(super) fn log(&self, resource: &ResourceId, grant: &GrantView, outcome: EndOutcome) {
         self.line(resource, grant.holder.as_ref(), grant.id, outcome);
     }
 
     fn line(
         &self,
-        resource: &str,
+        resource: &ResourceId,
         holder: Option<&Holder>,
         grant_id: Option<GrantId>,
         outcome: EndOutcome,
     ) {
         let Self { store_name: store, app_id, peer, reason } = self;
+        let resource = resource.as_str();
         let reason = (!reason.is_empty()).then_some(reason);
         let (uid, pid) = (peer.map(|peer| peer.uid), peer.and_then(|peer| peer.pid));
         let holder = holder.map(Holder::as_str);

@@ -13,9 +13,6 @@ pub trait Names: Clone + Send + Sync + 'static {
 
     /// The caller's name of a resource of a scope.
     fn read(&self, resource: &ResourceId) -> Named;
-
-    /// That name in one text, for the log.
-    fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str;
 }
 
 /// The caller's name of a resource.

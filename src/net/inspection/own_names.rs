@@ -26,10 +26,6 @@ impl Names for OwnNames {
     fn read(&self, resource: &ResourceId) -> Named {
         Named { resource_id: resource.as_str().to_owned(), namespace: Vec::new() }
     }
-
-    fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str {
-        resource.as_str()
-    }
 }
 
 fn must_be_empty(namespace: &[String]) -> Result<(), Violation> {

@@ -49,7 +49,6 @@ impl Locks {
         let engine = self.engine.clone();
         let unlock =
             move |until| async move { engine.force_unlock(held, grant_id, until).await };
-        let shown = name.encoded().to_string();
-        Ok(force_unlock(store, resource, grant_id, by, shown, unlock).await?)
+        Ok(force_unlock(store, resource, grant_id, by, unlock).await?)
     }
 }

@@ -220,6 +220,9 @@ impl Locks {
     /// The store of this name.
     pub(super) fn store(&self, name: &str) -> Result<Arc<NamedStore>, ApiError> {
         self.stores.get(name).ok_or_else(|| {
+            if let Some(why) = self.stores.failure(name) {
+                return LockError::StoreUnavailable(why).into();
+            }
             let there: Vec<_> =
                 self.stores.all().iter().map(|store| store.name().to_string()).collect();
             if there.is_empty() {

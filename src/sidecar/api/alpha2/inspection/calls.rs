@@ -32,10 +32,6 @@ impl Names for AppNames {
         // Only resources with such a name are looked up, so it is always there.
         self.name_of(resource).as_ref().map(ResourceName::to_named).unwrap_or_default()
     }
-
-    fn shown<'a>(&self, resource: &'a ResourceId) -> &'a str {
-        self.without_prefix(resource).unwrap_or_default()
-    }
 }
 
 impl Locks {
