@@ -25,8 +25,6 @@ pub(super) type Lock = (ResourceId, LockId);
 #[derive(Default)]
 pub(super) struct Registry {
     locks: Mutex<HashMap<Lock, Entry>>,
-    /// Notified when a grant has ended.
-    ended: Notify,
 }
 
 /// What is under way with one lock ID.
@@ -38,6 +36,9 @@ struct Entry {
     looks: BTreeSet<u64>,
     /// Numbers the begins of looks and the ends of grants in their order.
     events: u64,
+    /// Notified when a grant has ended, if somebody waits for that. One for all locks would wake
+    /// all who wait at each end: thousands end together when a process drains.
+    ended: Option<Arc<Notify>>,
 }
 
 /// What is under way with one grant.
@@ -103,10 +104,15 @@ impl Registry {
     /// Waits until this grant is not being ended. `None` may be any grant.
     pub(super) async fn ended(&self, lock: &Lock, grant: Option<GrantId>) {
         loop {
-            let ended = self.ended.notified();
-            if !self.is_ending(lock, grant) {
-                return;
-            }
+            let ended = {
+                let mut locks = self.locks.lock();
+                match locks.get_mut(lock) {
+                    Some(entry) if entry.is_ending(grant) => {
+                        Arc::clone(entry.ended.get_or_insert_default()).notified_owned()
+                    }
+                    _ => return,
+                }
+            };
             ended.await;
         }
     }
@@ -176,8 +182,10 @@ impl Drop for Ending {
             let state = entry.grants.entry(self.grant).or_default();
             state.ending -= 1;
             state.ended = number;
+            if let Some(ended) = &entry.ended {
+                ended.notify_waiters();
+            }
         });
-        self.registry.ended.notify_waiters();
     }
 }
 
@@ -214,7 +222,12 @@ impl Drop for Look<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::{
+        pin::pin,
+        sync::atomic::{AtomicBool, Ordering},
+        task::{Context, Wake, Waker},
+        time::Duration,
+    };
 
     use super::*;
     use crate::{AttemptId, Mode, Ttl};
@@ -260,6 +273,33 @@ mod tests {
         assert!(registry.look(lock()).may_answer(Some(attempt.id.into())));
         assert!(acquisitions[0].undo().is_none());
         assert!(acquisitions[1].undo().is_some(), "another acquisition with the same lock ID");
+    }
+
+    /// Each end once woke all who waited for any.
+    #[test]
+    fn the_end_of_a_grant_wakes_nobody_who_waits_for_another_lock() {
+        let registry = Arc::new(Registry::default());
+        let other = ("other".parse().unwrap(), attempt().lock_id);
+        let (first, second) = (registry.end(lock(), None), registry.end(other.clone(), None));
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let mut wait = pin!(registry.ended(&other, None));
+        assert!(wait.as_mut().poll(&mut context).is_pending());
+        drop(first);
+        assert!(!woken.0.load(Ordering::Relaxed));
+        drop(second);
+        assert!(woken.0.load(Ordering::Relaxed));
+        assert!(wait.as_mut().poll(&mut context).is_ready());
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     #[test]
