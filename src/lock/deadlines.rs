@@ -1,4 +1,4 @@
-//! How long before its caller's deadline a call is answered: every margin is from here.
+//! How long before its caller's deadline a call is answered: what all edges and backends keep.
 
 use std::time::Duration;
 

@@ -10,8 +10,6 @@ pub const UNAVAILABLE: u8 = 69;
 pub const DEFECT: u8 = 70;
 /// The lock was not acquired (`EX_TEMPFAIL`).
 pub const NOT_ACQUIRED: u8 = 75;
-/// The store refused the credentials (`EX_NOPERM`).
-pub const REFUSED: u8 = 77;
 /// The command was ended because of the lock, or the lock ended before the command.
 pub const LOST: u8 = 79;
 /// The command was found, and cannot be run.

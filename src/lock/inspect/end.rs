@@ -1,4 +1,4 @@
-//! Ending the grants of others, each by its public ID.
+//! EndRun the grants of others, each by its public ID.
 
 use std::{future::ready, time::Duration};
 
@@ -75,7 +75,7 @@ impl Store {
         on_end: &OnEnd<'_>,
     ) -> Result<Ended, LockError> {
         let _call = self.0.calls.token();
-        let mut ending = Ending {
+        let mut ending = EndRun {
             store: self,
             request,
             on_end,
@@ -95,7 +95,7 @@ impl Store {
 
 /// The grants that a request has ended so far, and what stops it: its limit, the time, or a
 /// failure.
-struct Ending<'a> {
+struct EndRun<'a> {
     store: &'a Store,
     request: &'a EndRequest,
     on_end: &'a OnEnd<'a>,
@@ -127,7 +127,7 @@ struct Found {
     next: Option<Cursor>,
 }
 
-impl Ending<'_> {
+impl EndRun<'_> {
     async fn run(&mut self) -> Result<(), LockError> {
         let mut page = PageRequest::first(self.left);
         loop {
