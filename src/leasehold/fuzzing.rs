@@ -3,9 +3,9 @@
 
 use leasehold_lock::{
     LockError, Violation,
-    properties::{Properties, parse_go_duration},
+    properties::{Properties, go_duration, parse_go_duration},
 };
-use leasehold_sidecar::{api::alpha2::go_duration, app_names::AppNames};
+use leasehold_sidecar::app_names::AppNames;
 use leasehold_testing::Input;
 
 use crate::backend::KINDS;

@@ -220,6 +220,12 @@ pub fn parse_go_duration(text: &str) -> Option<Duration> {
     u64::try_from(nanos).ok().map(Duration::from_nanos)
 }
 
+/// A duration as Go writes it, `1m30s`.
+#[must_use]
+pub fn go_duration(duration: Duration) -> String {
+    GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

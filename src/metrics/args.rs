@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use clap::Args;
+use leasehold_net::flags::{address, port};
 
 /// Where metrics and probes are served.
 #[derive(Args, Clone, Debug)]
@@ -28,21 +29,6 @@ impl MetricsArgs {
     pub fn address(&self) -> Option<SocketAddr> {
         self.metrics_port.map(|port| SocketAddr::new(self.metrics_listen_address, port))
     }
-}
-
-fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "it is no port; use a number from 0 to 65535".to_owned())
-}
-
-/// Reads an IP address, or `localhost`. An IPv6 address may be in brackets.
-fn address(text: &str) -> Result<IpAddr, String> {
-    if text.eq_ignore_ascii_case("localhost") {
-        return Ok(Ipv4Addr::LOCALHOST.into());
-    }
-    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    bare.unwrap_or(text).parse().map_err(|_| {
-        "it is neither an IP address nor localhost; host names are not resolved".to_owned()
-    })
 }
 
 #[cfg(test)]

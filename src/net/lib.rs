@@ -9,6 +9,7 @@
 //!   start its protocol in time ([`preface`]), and delays its flushes
 //!   ([`cork`](leasehold_util::cork)).
 //! - [`exchange`]: whether a call is under way on an HTTP/1 connection.
+//! - [`flags`]: the values of flags that say where to listen.
 //! - [`quiet`]: how long a drain waits for holders.
 //! - [`peer`]: the process that made a connection.
 //! - [`request_budget`]: limits the bytes and the time of incomplete requests;
@@ -26,6 +27,7 @@ mod completed;
 pub mod config;
 pub mod delivery;
 mod exchange;
+pub mod flags;
 pub mod inspection;
 pub mod listener;
 mod message_framing;

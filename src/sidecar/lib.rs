@@ -30,7 +30,6 @@ pub mod stores;
 mod tests;
 mod usage;
 
-pub use api::alpha2::inspection::json as inspection_json;
 pub use api::error::ApiError;
 pub use app::protocol::AppProtocol;
 pub use options::{Options, SidecarArgs};

@@ -9,6 +9,7 @@ use std::{
 use clap::{ArgAction, Args, builder::BoolishValueParser};
 use leasehold_lock::properties::parse_go_duration;
 use leasehold_metrics::MetricsArgs;
+use leasehold_net::flags::{address, port};
 
 use super::{
     api::auth::Token,
@@ -130,27 +131,18 @@ pub struct SidecarArgs {
     pub daprd_flags: DaprdFlags,
 }
 
-fn port(text: &str) -> Result<u16, String> {
-    text.parse().map_err(|_| "it is no port; use a number from 0 to 65535".to_owned())
-}
-
 /// One entry of `--dapr-listen-addresses`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenAddress(Vec<IpAddr>);
 
 impl ListenAddress {
-    /// Reads an IP address, or `localhost`. An IPv6 address may be in brackets,
-    /// which Go's libraries need.
+    /// Reads an IP address, or `localhost`, which is that of either version.
     fn parse(text: &str) -> Result<Self, String> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("localhost") {
             return Ok(Self(vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]));
         }
-        let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-        let address = bare.unwrap_or(text).parse().map_err(|_| {
-            "it is neither an IP address nor localhost; host names are not resolved".to_owned()
-        })?;
-        Ok(Self(vec![address]))
+        Ok(Self(vec![address(text)?]))
     }
 }
 

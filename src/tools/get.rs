@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use leasehold_net::inspection::json;
 use leasehold_proto::locks as pb;
-use leasehold_sidecar::inspection_json;
 
 use crate::{
     Locks, ToolError,
@@ -58,9 +58,9 @@ pub async fn run(
     let is_free = found.lock.as_ref().is_none_or(|lock| lock.grants.is_empty());
     match args.output {
         GetForm::Json => {
-            let mut value = inspection_json::of_lock(&found);
+            let mut value = json::of_lock(&found);
             if args.waiters {
-                value["queue"] = waiters.iter().map(inspection_json::of_waiter).collect();
+                value["queue"] = waiters.iter().map(json::of_waiter).collect();
             }
             output.line(&value.to_string())?;
         }
@@ -121,7 +121,7 @@ fn print(
             let left = grant.remaining.and_then(|left| Duration::try_from(left).ok());
             let id = if grant.grant_id.is_empty() { "none" } else { &grant.grant_id };
             table.row(vec![
-                inspection_json::mode(grant.mode()).to_owned(),
+                json::mode(grant.mode()).to_owned(),
                 escaped(&grant.holder),
                 age(grant.since.as_ref()).map(short).unwrap_or_default(),
                 left.map(short).unwrap_or_default(),
@@ -137,7 +137,7 @@ fn print(
         for waiter in waiters {
             table.row(vec![
                 waiter.position.to_string(),
-                inspection_json::mode(waiter.mode()).to_owned(),
+                json::mode(waiter.mode()).to_owned(),
                 escaped(&waiter.holder),
                 age(waiter.since.as_ref()).map(short).unwrap_or_default(),
             ]);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use leasehold_lock::properties::parse_go_duration;
+use leasehold_net::inspection::json;
 use leasehold_proto::locks as pb;
-use leasehold_sidecar::inspection_json;
 use serde_json::Value;
 
 use crate::{
@@ -187,7 +187,7 @@ impl<'a> List<'a> {
             text(&shown(&lock.namespace, &lock.resource_id))
         };
         let age = first.and_then(|grant| age(grant.since.as_ref()));
-        let mode = first.map_or("", |grant| inspection_json::mode(grant.mode()));
+        let mode = first.map_or("", |grant| json::mode(grant.mode()));
         let mut cells = vec![name, mode.to_owned(), holder, age.map(short).unwrap_or_default()];
         if is_wide {
             cells.insert(0, text(&lock.namespace.join("/")));
@@ -205,7 +205,7 @@ impl<'a> List<'a> {
 
 /// The API's object; with the number of waiters if that is known.
 fn json(lock: &pb::LockState, waiters: Option<i32>) -> Value {
-    let mut value = inspection_json::of_state(lock);
+    let mut value = json::of_state(lock);
     if let Some(waiters) = waiters {
         value["waiters"] = waiters.into();
     }

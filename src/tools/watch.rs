@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use futures_util::StreamExt as _;
+use leasehold_net::inspection::json;
 use leasehold_proto::locks as pb;
-use leasehold_sidecar::inspection_json;
 
 use crate::{
     Locks, ToolError,
@@ -48,7 +48,7 @@ pub async fn run(
     while let Some(event) = events.next().await {
         let event = event?;
         if args.output == WatchForm::Ndjson {
-            output.line(&inspection_json::of_event(&event).to_string())?;
+            output.line(&json::of_event(&event).to_string())?;
         }
         for change in known.apply(event) {
             if args.output == WatchForm::Table {
@@ -162,7 +162,7 @@ fn all_ended(name: &Name, grants: &Grants) -> Vec<String> {
 }
 
 fn ended(name: &Name, cause: pb::EndCause, holder: &str) -> String {
-    match inspection_json::cause(cause) {
+    match json::cause(cause) {
         "unknown" => line(name, "ended", holder),
         cause => line(name, &format!("ended ({cause})"), holder),
     }

@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
+use leasehold_lock::properties::go_duration;
 use leasehold_proto::locks as pb;
 use serde_json::{Value, json};
-
-use super::super::json::go_duration;
 
 /// Who holds a resource.
 #[must_use]

@@ -1,10 +1,12 @@
 //! Inspection, which both edges serve.
 //!
 //! [`calls`] has the calls, under the [`names`] of their callers; [`requests`] reads requests,
-//! [`pages`] their pages; [`messages`] writes responses; [`forced_by`] logs ended grants.
+//! [`pages`] their pages; [`messages`] writes responses, and [`json`] their JSON;
+//! [`forced_by`] logs ended grants.
 
 mod calls;
 mod forced_by;
+pub mod json;
 mod messages;
 mod names;
 mod own_names;

@@ -3,16 +3,12 @@
 use std::time::Duration;
 
 use leasehold_held::Known;
-use leasehold_lock::{LockId, Violation};
+use leasehold_lock::{LockId, Violation, properties::go_duration};
 use leasehold_net::wire::duration;
 use leasehold_proto::locks as proto;
 use serde_json::{Value, json};
 
-use super::{
-    Locks,
-    json::{Fields, go_duration},
-    wire,
-};
+use super::{Locks, json::Fields, wire};
 use crate::{api::error::ApiError, name::ResourceName};
 
 /// How many locks one call may ask about.

@@ -9,7 +9,7 @@ use axum::{
     routing::{any, post},
 };
 use leasehold_held::MaxHold;
-use leasehold_lock::{LockError, Violation};
+use leasehold_lock::{LockError, Violation, properties::go_duration};
 use leasehold_net::peer::Peer;
 use leasehold_proto::locks as pb;
 use serde_json::json;
@@ -18,7 +18,7 @@ use tracing::warn;
 
 use super::{
     Locks, check, inspection,
-    json::{self, Fields, go_duration},
+    json::{self, Fields},
     ndjson, stream, wire,
 };
 use crate::api::{

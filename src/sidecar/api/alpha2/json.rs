@@ -1,10 +1,13 @@
 //! The JSON of alpha2 over HTTP. Every field of a request is optional, unknown fields
 //! are refused, and durations are Go durations. An error names the invalid field.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
 
 use go_duration::GoDuration;
-use leasehold_lock::{Granted, Violation, properties::nearest};
+use leasehold_lock::{
+    Granted, Violation,
+    properties::{go_duration, nearest},
+};
 use leasehold_net::wire::{grant_id, token};
 use leasehold_proto::locks::LockMode;
 use prost_types::Duration as WireDuration;
@@ -191,14 +194,10 @@ pub(super) fn of_grant(granted: &Granted) -> Value {
     })
 }
 
-/// A duration as Go writes it.
-#[must_use]
-pub fn go_duration(duration: Duration) -> String {
-    GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn fields(json: &str) -> Fields {

@@ -16,4 +16,3 @@ mod wire;
 
 pub(crate) use check::BYTES_MAX as CHECK_BYTES_MAX;
 pub use core::{LockCall, Locks, UndeliveredGrant};
-pub use json::go_duration;

@@ -10,13 +10,12 @@ use axum::{
 };
 use futures_util::StreamExt as _;
 use leasehold_lock::Violation;
-use leasehold_net::peer::Peer;
+use leasehold_net::{inspection::json, peer::Peer};
 use leasehold_proto::locks as pb;
 use serde_json::{Value, json};
 
 use super::{
     super::{Locks, ndjson},
-    json,
     params::Params,
 };
 use crate::api::{body, error::ApiError};
