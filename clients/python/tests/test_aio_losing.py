@@ -227,8 +227,10 @@ async def test_a_failed_unlock_does_not_hide_the_error_of_the_work(own_aio: Asyn
 async def test_the_callers_own_cancellation_reaches_the_caller(aio: AsyncLocks, stage: Stage) -> None:
     name = fresh()
 
-    async def work(then: Callable[[], Awaitable[None]]) -> None:
+    async def work(limit: asyncio.Timeout, then: Callable[[], Awaitable[None]]) -> None:
         async with aio.lock(name):
+            # Not before it is held: a call that is cancelled while it acquires leaves later.
+            limit.reschedule(asyncio.get_running_loop().time())
             try:
                 await asyncio.sleep(PATIENCE)
             finally:
@@ -238,8 +240,8 @@ async def test_the_callers_own_cancellation_reaches_the_caller(aio: AsyncLocks, 
         pass
 
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await work(nothing)
+        async with asyncio.timeout(None) as limit:
+            await work(limit, nothing)
     assert await asyncio.to_thread(stage.take, name)
 
     # Cancelled by both: the caller's cancellation is not turned into LockLost.
@@ -248,8 +250,8 @@ async def test_the_callers_own_cancellation_reaches_the_caller(aio: AsyncLocks, 
         await asyncio.sleep(PATIENCE)
 
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.1):
-            await work(lose_meanwhile)
+        async with asyncio.timeout(None) as limit:
+            await work(limit, lose_meanwhile)
 
 
 async def test_a_loss_that_only_unlock_finds_is_reported(aio: AsyncLocks, stage: Stage) -> None:
