@@ -83,11 +83,11 @@ test: programs ## Test everything here, on the Redis and the etcd that Debian ha
 	CARGO="$(CARGO)" scripts/test
 
 .PHONY: test-all
-test-all: setup programs ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
+test-all: setup programs daprd ## `test`, and etcd 3.6, hostile clients, faults, a browser, daprd, SDKs, clients (needs Go, Node, Python, Java)
 	CARGO="$(CARGO)" scripts/test --all
 
 .PHONY: heavy-test
-heavy-test: redis-script-test lock-trees planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
+heavy-test: redis-script-test clients-test lock-trees planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
 
 TREES ?= 300
 .PHONY: lock-trees
@@ -134,8 +134,7 @@ soak: setup ## Checked rounds under faults over long-lived processes (MINUTES)
 
 .PHONY: daprd
 daprd: ## Build a daprd that loads pluggable lock stores (needs Go; minutes the first time)
-	@# Beside tests it takes the time that they leave.
-	@nice -n 19 conformance/daprd/build
+	@conformance/daprd/build
 
 .PHONY: daprd-test
 daprd-test: setup programs daprd ## Test the real daprd and Dapr's SDKs with leasehold (needs Go, Node, Python, Java)
