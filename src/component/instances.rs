@@ -65,13 +65,13 @@ struct Replaced {
 struct Slot {
     /// Lets one Init at a time connect.
     init: tokio::sync::Mutex<()>,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     /// Notified when the instance becomes live, or when a drain begins.
     changed: Notify,
 }
 
 #[derive(Default)]
-enum State {
+enum SlotState {
     /// It was not initialised.
     #[default]
     Absent,
@@ -131,10 +131,10 @@ impl Instances {
             let changed = slot.changed.notified();
             let draining = self.slots().draining;
             let Opening { operation_timeout, why } = match &*slot.state() {
-                State::Absent => return Err(not_initialized()),
-                State::Live { store, .. } => return Ok(store.clone()),
-                State::Opening(_) if draining => return Err(LockError::ShuttingDown),
-                State::Opening(opening) => opening.clone(),
+                SlotState::Absent => return Err(not_initialized()),
+                SlotState::Live { store, .. } => return Ok(store.clone()),
+                SlotState::Opening(_) if draining => return Err(LockError::ShuttingDown),
+                SlotState::Opening(opening) => opening.clone(),
             };
             let until = arrived + operation_timeout - answer_margin(operation_timeout);
             let before_deadline = deadline.map(|deadline| {
@@ -170,8 +170,8 @@ impl Instances {
     pub fn opening(&self, name: &str, operation_timeout: Duration, why: &str) {
         let Ok(slot) = self.slot(name) else { return };
         let mut state = slot.state();
-        if !matches!(*state, State::Live { .. }) {
-            *state = State::Opening(Opening { operation_timeout, why: why.into() });
+        if !matches!(*state, SlotState::Live { .. }) {
+            *state = SlotState::Opening(Opening { operation_timeout, why: why.into() });
         }
     }
 
@@ -209,7 +209,8 @@ impl Instances {
         metadata: Metadata,
     ) -> Result<(), LockError> {
         let _one_at_a_time = slot.init.lock().await;
-        if matches!(&*slot.state(), State::Live { metadata: live, .. } if *live == metadata) {
+        if matches!(&*slot.state(), SlotState::Live { metadata: live, .. } if *live == metadata)
+        {
             return Ok(());
         }
         let opening = (self.open)(name, metadata.clone(), slot.store());
@@ -224,9 +225,10 @@ impl Instances {
             slots.replaced.push(Replaced::retire(store));
             return Err(LockError::Overloaded);
         }
-        let replaced = std::mem::replace(&mut *slot.state(), State::Live { metadata, store });
+        let replaced =
+            std::mem::replace(&mut *slot.state(), SlotState::Live { metadata, store });
         slot.changed.notify_waiters();
-        if let State::Live { store, .. } = replaced {
+        if let SlotState::Live { store, .. } = replaced {
             debug!(store = name, "initialised anew, with other metadata");
             slots.replaced.push(Replaced::retire(store));
         } else {
@@ -239,7 +241,7 @@ impl Instances {
     fn forget_if_absent(&self, name: &str) {
         let mut slots = self.slots();
         let unused = slots.by_name.get(name).is_some_and(|slot| {
-            Arc::strong_count(slot) == 1 && matches!(*slot.state(), State::Absent)
+            Arc::strong_count(slot) == 1 && matches!(*slot.state(), SlotState::Absent)
         });
         if unused {
             slots.by_name.remove(name);
@@ -278,12 +280,12 @@ impl Replaced {
 impl Slot {
     fn store(&self) -> Option<Store> {
         match &*self.state() {
-            State::Live { store, .. } => Some(store.clone()),
-            State::Absent | State::Opening(_) => None,
+            SlotState::Live { store, .. } => Some(store.clone()),
+            SlotState::Absent | SlotState::Opening(_) => None,
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
         self.state.lock()
     }
 }

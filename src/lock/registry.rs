@@ -31,7 +31,7 @@ pub(super) struct Registry {
 #[derive(Default)]
 struct Entry {
     /// By the grant that was or may have been made; `None` if its name is not known.
-    grants: HashMap<Option<GrantId>, State>,
+    grants: HashMap<Option<GrantId>, GrantMoves>,
     /// The numbers of the looks under way.
     looks: BTreeSet<u64>,
     /// Numbers the begins of looks and the ends of grants in their order.
@@ -43,7 +43,7 @@ struct Entry {
 
 /// What is under way with one grant.
 #[derive(Default)]
-struct State {
+struct GrantMoves {
     /// Whether its acquisition is in flight.
     acquiring: bool,
     /// Whether a renewal has found it meanwhile.
@@ -69,7 +69,7 @@ impl Entry {
 
     /// Whether this grant is being ended. `None` may be any grant.
     fn is_ending(&self, grant: Option<GrantId>) -> bool {
-        let is_ending = |state: &State| state.ending > 0;
+        let is_ending = |state: &GrantMoves| state.ending > 0;
         if grant.is_none() {
             return self.grants.values().any(is_ending);
         }

@@ -19,10 +19,10 @@ const GRANTED_MAX: usize = 10_000;
 /// Which tries are under way, and which attempts with a lock ID that the caller chose were
 /// granted.
 #[derive(Clone, Default)]
-pub(super) struct Tries(Arc<Mutex<State>>);
+pub(super) struct Tries(Arc<Mutex<TryTable>>);
 
 #[derive(Default)]
-struct State {
+struct TryTable {
     running: HashMap<AttemptId, watch::Receiver<()>>,
     /// The last attempt that was granted with a lock ID.
     granted: HashMap<(ResourceId, LockId), AttemptId>,

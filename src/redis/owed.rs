@@ -7,10 +7,10 @@ use tokio::time::{Instant, sleep};
 
 /// The answers that a connection owes. Redis answers the requests of a connection in order.
 #[derive(Default)]
-pub(super) struct Owed(Mutex<State>);
+pub(super) struct Owed(Mutex<Owing>);
 
 #[derive(Default)]
-struct State {
+struct Owing {
     /// How many callers wait for an answer.
     waiting: usize,
     /// When the last answer came, or else the first request was sent; `None` if no answer is

@@ -56,10 +56,10 @@ impl NamedStore {
 
 /// The stores that are open, and why others are not. Cheap to clone: all clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Stores(Arc<RwLock<State>>);
+pub struct Stores(Arc<RwLock<ByName>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct ByName {
     open: BTreeMap<Arc<str>, Arc<NamedStore>>,
     /// Never has the name of an open store.
     failed: BTreeMap<String, (Arc<str>, Counted)>,

@@ -49,10 +49,10 @@ type Answer = Result<Found, Failure>;
 pub(crate) struct Reads {
     connection: Arc<Connection>,
     background: Background,
-    state: Mutex<State>,
+    state: Mutex<ReadQueue>,
 }
 
-struct State {
+struct ReadQueue {
     waiting: VecDeque<Read>,
     /// Transactions in flight.
     reading: usize,
@@ -75,7 +75,7 @@ impl Reads {
         ops_max: usize,
         background: &Background,
     ) -> Arc<Self> {
-        let state = State { waiting: VecDeque::new(), reading: 0, ops_max: ops_max.max(1) };
+        let state = ReadQueue { waiting: VecDeque::new(), reading: 0, ops_max: ops_max.max(1) };
         Arc::new(Self { connection, background: background.clone(), state: Mutex::new(state) })
     }
 

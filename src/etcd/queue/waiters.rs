@@ -43,13 +43,13 @@ pub(super) struct Queue {
     pub(super) resource: ResourceId,
     /// What the names of this backend instance's sessions begin with.
     instance: Arc<str>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Mutex<QueueView>,
     /// Wakes the task that follows the queue: waiters came or went, or there are suspects.
     pub(super) changed: Notify,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct QueueView {
     pub(super) mirror: QueueMirror,
     /// Whether the mirror is up to date.
     pub(super) live: bool,
@@ -82,7 +82,7 @@ impl Queue {
     /// A queue that nobody follows yet, of a resource that may have `readers_max` shared
     /// grants.
     pub(super) fn new(resource: ResourceId, instance: Arc<str>, readers_max: usize) -> Self {
-        let state = State { mirror: QueueMirror::new(readers_max), ..State::default() };
+        let state = QueueView { mirror: QueueMirror::new(readers_max), ..QueueView::default() };
         let state = Mutex::new(state);
         Self { resource, instance, state, changed: Notify::new() }
     }
@@ -129,7 +129,7 @@ impl Queue {
         state.mirror.list(list.revision, list.keys);
         state.listed = number;
         state.live = true;
-        let State { leaving, mirror, suspects, .. } = &mut *state;
+        let QueueView { leaving, mirror, suspects, .. } = &mut *state;
         leaving.retain(|entry| mirror.entered(entry).is_some());
         *suspects = mirror.entries().filter(|entry| self.is_own(entry)).cloned().collect();
         self.take(&mut state, events);
@@ -157,7 +157,7 @@ impl Queue {
         }
     }
 
-    fn take(&self, state: &mut State, events: Vec<Event>) {
+    fn take(&self, state: &mut QueueView, events: Vec<Event>) {
         let revision = events.iter().map(|event| event.at).max().unwrap_or_default();
         for Event { put, part, at } in events {
             if put {
@@ -235,7 +235,7 @@ impl Queue {
     }
 }
 
-impl State {
+impl QueueView {
     fn wake(&self, entry: &EntryId) {
         let place = self.entries.get(entry).and_then(|number| self.places.get(number));
         if let Some(place) = place {

@@ -35,7 +35,7 @@ pub(crate) enum Met {
 
 /// How a resource was read, at one revision.
 #[derive(Debug)]
-struct State {
+struct SeenResource {
     /// The key of the exclusive grant, or else of one of the shared ones.
     holder: Option<KeyValue>,
     /// Whether that is the exclusive grant.
@@ -50,7 +50,7 @@ struct State {
     count: Count,
 }
 
-impl State {
+impl SeenResource {
     /// How the resource is held, as `Contention::saw` takes it.
     fn seen(&self) -> Option<Mode> {
         match self.holder {
@@ -117,7 +117,7 @@ impl Tries {
         attempt: &Attempt,
         keys: &GrantKeys,
         until: Instant,
-    ) -> Result<State, BackendError> {
+    ) -> Result<SeenResource, BackendError> {
         let (resource, names) = (&attempt.resource, &self.etcd.keys);
         let one = || GetOptions::new().with_limit(1);
         let mut ops = vec![
@@ -139,7 +139,7 @@ impl Tries {
         let is_exclusive =
             holder.as_ref().is_some_and(|pair| pair.key() == keys.holder.as_bytes());
         let grants = usize::try_from(grants).unwrap_or(0);
-        Ok(State {
+        Ok(SeenResource {
             holder,
             is_exclusive,
             count: Count { grants, at },

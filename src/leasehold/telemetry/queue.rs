@@ -1,7 +1,7 @@
 //! A queue of log lines for a reader that may not read.
 //!
 //! A full pipe blocks its writer, and with it every task of the thread. So
-//! lines are queued, and a dedicated thread writes them. Lines that do not fit
+//! lines are queued, and a dedicated thread writes them. LogLines that do not fit
 //! are dropped and counted.
 
 use std::{
@@ -36,15 +36,15 @@ pub(super) struct LogQueue(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<LogLines>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LogLines {
     queued: Vec<u8>,
     is_writing: bool,
-    /// Lines dropped since the last report of dropped lines.
+    /// LogLines dropped since the last report of dropped lines.
     dropped: u64,
 }
 
@@ -61,7 +61,7 @@ impl LogQueue {
 
     /// Waits until all lines are written, at most for `within`.
     pub(super) fn flush(&self, within: Duration) {
-        let is_pending = |state: &mut State| {
+        let is_pending = |state: &mut LogLines| {
             state.is_writing || !state.queued.is_empty() || state.dropped > 0
         };
         let mut state = self.state();
@@ -103,7 +103,7 @@ impl LogQueue {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LogLines> {
         self.0.state.lock()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::state::State;
+use self::state::Mirrored;
 pub(super) use self::state::{Next, Position};
 use super::{
     EndedGrant, GRANTS_SHOWN_MAX, LockView, Scope,
@@ -25,7 +25,7 @@ mod tests;
 /// misses changes in between, never the last one, and needs no buffer of its own.
 #[derive(Debug, Default)]
 pub struct Mirror {
-    state: Mutex<State>,
+    state: Mutex<Mirrored>,
     /// Notified whenever there may be an event.
     changed: watch::Sender<()>,
     /// Which resources are watched. Locked before `state`, if both are.

@@ -17,7 +17,7 @@ const FREED_ENDED_MAX: usize = 10;
 
 /// The state of a mirror.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct Mirrored {
     locks: HashMap<ResourceId, Entry>,
     order: BTreeMap<u64, ResourceId>,
     /// The number of the last change.
@@ -66,7 +66,7 @@ pub(in super::super) enum Next {
     Failed(LockError),
 }
 
-impl State {
+impl Mirrored {
     /// Forgets everything. Returns whether watchers can have received anything, so that they
     /// must be restarted.
     pub(super) fn restart(&mut self) -> bool {

@@ -16,10 +16,10 @@ const TOKENS_MAX: usize = 4096;
 /// Keeps the tokens that stores make, and gives the app random names for them. A store's
 /// token may contain the name at which the page ended, which can be that of another app.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PageTokens(Arc<Mutex<State>>);
+pub(crate) struct PageTokens(Arc<Mutex<KeptTokens>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct KeptTokens {
     tokens: HashMap<Uuid, String>,
     /// The names, the oldest first.
     names: VecDeque<Uuid>,
