@@ -4,6 +4,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 CARGO ?= cargo
+# Cargo takes the variable for the path of itself.
+unexport CARGO
 FUZZ_SECONDS ?= 600
 # What `reliability` and `soak` do: how often, on what, from which seed (at
 # random if empty), for how long.
