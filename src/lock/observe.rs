@@ -71,7 +71,7 @@ pub trait Observe: Send + Sync {
         let _ = (outcome, remaining);
     }
 
-    /// The number of times that this store is named in YAML and could not be opened has changed.
+    /// This store could not be opened (1), or is open by now or no longer named in the YAML (-1).
     fn failed_to_open(&self, change: i64) {
         let _ = change;
     }

@@ -76,14 +76,9 @@ impl AppNames {
     /// The app's name of a resource of the store; `None` if it belongs to another app.
     #[must_use]
     pub fn name_of(&self, resource: &ResourceId) -> Option<ResourceName> {
-        let rest = self.without_prefix(resource)?;
+        let rest = resource.as_str().strip_prefix(&self.prefix)?;
         let name = ResourceName::decode(&ResourceId::new(rest).ok()?)?;
         (self.has_namespaces || !name.has_namespace()).then_some(name)
-    }
-
-    /// What follows the app's prefix in a name of the store; `None` if it begins with another.
-    pub(crate) fn without_prefix<'a>(&self, resource: &'a ResourceId) -> Option<&'a str> {
-        resource.as_str().strip_prefix(&self.prefix)
     }
 
     /// The resources of the store that the app means. The violation names `namespace` if

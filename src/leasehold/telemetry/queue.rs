@@ -1,7 +1,7 @@
 //! A queue of log lines for a reader that may not read.
 //!
 //! A full pipe blocks its writer, and with it every task of the thread. So
-//! lines are queued, and a dedicated thread writes them. LogLines that do not fit
+//! lines are queued, and a dedicated thread writes them. Lines that do not fit
 //! are dropped and counted.
 
 use std::{
@@ -44,7 +44,7 @@ struct Shared {
 struct LogLines {
     queued: Vec<u8>,
     is_writing: bool,
-    /// LogLines dropped since the last report of dropped lines.
+    /// Lines dropped since the last report of dropped lines.
     dropped: u64,
 }
 

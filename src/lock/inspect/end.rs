@@ -1,4 +1,4 @@
-//! EndRun the grants of others, each by its public ID.
+//! Ending the grants of others, each by its public ID.
 
 use std::{future::ready, time::Duration};
 

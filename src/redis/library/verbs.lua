@@ -7,13 +7,13 @@
 --   2 RESOURCE  the lock ID                 7 ENDS      their lock IDs by their ends
 --   3 RECORD    the grant's record          8 TOKENS    their lock IDs by their tokens
 --   4 COUNTER   the slot's last token       9 CALLED    places of readers that were called
---   5 QUESTION     the question
+--   5 QUESTION  the question
 --
 -- The caller declares 1 to 5, or all nine: a verb that needs more than it was given answers `wider`.
 -- A `try` has 1 to 4, and a `release`, too, unless a notice can give a doubt. `renew` has 2 and 3.
--- Either has all nine once the resource had readers or a doubt. `target` always has all nine, and `inspect` those of each of its
--- resources. `peek` has the one key that it reads. `scan` has none in a Cluster, otherwise one that
--- never exists.
+-- Each of them has all nine once the resource had readers or a doubt. `target` always has all nine,
+-- and `inspect` those of each of its resources. `peek` has the one key that it reads. `scan` has none
+-- in a Cluster, otherwise one that never exists.
 
 local function register(name, verb, flag)
   redis.register_function({ function_name = name .. SUFFIX, callback = verb, flags = { flag } })
