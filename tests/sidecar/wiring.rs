@@ -338,7 +338,7 @@ async fn a_drain_during_an_outage_counts_what_is_not_settled() {
         server.address()
     );
     component(yaml.path(), "locks", "lock.redis", &metadata);
-    let sidecar = Binary::start(yaml.path(), &[]).await;
+    let sidecar = Binary::start(yaml.path(), &["--dapr-graceful-shutdown-seconds", "1"]).await;
     server.process.suspend().unwrap();
     let unknown = sidecar.post(LOCK, IMMEDIATE).await;
     assert_eq!(unknown.status, 500, "{}", unknown.json());
