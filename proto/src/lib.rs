@@ -1,6 +1,8 @@
 //! The wire of leasehold: messages, clients and servers generated from the
 //! `.proto` files beside this crate, and their descriptors.
 
+pub mod sidecar;
+
 /// Dapr's pluggable-component protocol, with the alpha2 lock store.
 pub mod components {
     #![allow(missing_docs, unreachable_pub, clippy::all, clippy::pedantic)]

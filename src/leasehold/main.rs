@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use leasehold_util::{descriptors, signals::StopSignals};
+use leasehold_util::{descriptors, exit, signals::StopSignals};
 
 #[cfg(target_os = "linux")]
 use leasehold::command::lock;
@@ -19,16 +19,13 @@ use tracing::{error, info, warn};
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
-/// The exit status of a wrong command line or configuration (`EX_USAGE`).
-const EXIT_CONFIGURATION: u8 = 64;
-
 fn main() -> ExitCode {
     leasehold_lock::count_suspensions();
     let cli = match Cli::of_process() {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_CONFIGURATION } else { 0 });
+            return ExitCode::from(if error.use_stderr() { exit::USAGE } else { 0 });
         }
     };
     // Before there are threads.
@@ -120,7 +117,7 @@ fn cannot_start(error: &StartError) -> ExitCode {
     match error {
         StartError::Configuration(_) => {
             error!(%error, "wrong configuration");
-            ExitCode::from(EXIT_CONFIGURATION)
+            ExitCode::from(exit::USAGE)
         }
         StartError::Unavailable(_) => {
             error!(%error, "cannot serve");

@@ -13,16 +13,15 @@ use leasehold_lock::{
     self as lock, Attempt, Backend, BackendError, Feature, FencingToken, Grant, GrantId,
     LockId, Mode, Release, ReleaseOf, Renewal, Renewed, Settings, Store, Violation,
 };
-use leasehold_proto::locks::{
-    self as pb, CheckLocksRequest, LockRequest, LockResponse, RenewLockRequest, UnlockRequest,
-    locks_client::LocksClient,
+use leasehold_proto::{
+    locks::{
+        self as pb, CheckLocksRequest, LockRequest, LockResponse, RenewLockRequest,
+        UnlockRequest, locks_client::LocksClient,
+    },
+    sidecar::SidecarChannel,
 };
 use tokio::time::{Instant, timeout, timeout_at};
-use tonic::{
-    Request, Status,
-    metadata::{Ascii, MetadataValue},
-    transport::Channel,
-};
+use tonic::Status;
 use tonic_types::StatusExt as _;
 
 use super::{
@@ -32,7 +31,6 @@ use super::{
     wire::{from_wire, ttl_to_wire},
 };
 
-const TOKEN_KEY: &str = "dapr-api-token";
 /// How long a sidecar may take to answer at the start.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
@@ -40,11 +38,9 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct SidecarStore {
     /// The sidecar's gRPC port.
-    pub channel: Channel,
+    pub channel: SidecarChannel,
     /// The store's name there.
     pub name: String,
-    /// The token that the sidecar asks for.
-    pub token: Option<MetadataValue<Ascii>>,
     /// Where the resources are.
     pub namespace: Vec<String>,
 }
@@ -58,7 +54,7 @@ impl SidecarStore {
     /// The sidecar's answer.
     pub async fn open(self) -> Result<Store, Status> {
         let mut client = self.client();
-        let asking = client.check_locks(self.request(CheckLocksRequest::default()));
+        let asking = client.check_locks(CheckLocksRequest::default());
         timeout(ANSWER_WITHIN, asking).await.map_err(|_| {
             Status::unavailable(format!("the sidecar did not answer within {ANSWER_WITHIN:?}"))
         })??;
@@ -70,16 +66,8 @@ impl SidecarStore {
         Ok(Store::new(Arc::new(self), settings))
     }
 
-    fn client(&self) -> LocksClient<Channel> {
+    fn client(&self) -> LocksClient<SidecarChannel> {
         LocksClient::new(self.channel.clone())
-    }
-
-    fn request<M>(&self, message: M) -> Request<M> {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert(TOKEN_KEY, token.clone());
-        }
-        request
     }
 
     fn lock_request(&self, attempt: &Attempt, immediate: bool) -> LockRequest {
@@ -120,7 +108,7 @@ impl SidecarStore {
 
     async fn try_once(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let sent = lock::Instant::now();
-        let request = self.request(self.lock_request(attempt, true));
+        let request = self.lock_request(attempt, true);
         let mut client = self.client();
         let response = Self::call(Verb::TryLock, until, client.lock(request)).await?;
         grant(sent, &response)
@@ -132,12 +120,12 @@ impl SidecarStore {
         lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let request = self.request(UnlockRequest {
+        let request = UnlockRequest {
             resource_id: resource.as_str().to_owned(),
             lock_id: lock_id.as_str().to_owned(),
             store_name: self.name.clone(),
             namespace: self.namespace.clone(),
-        });
+        };
         let mut client = self.client();
         Self::call(Verb::Unlock, until, client.unlock(request)).await.map(|_| ())
     }
@@ -168,7 +156,7 @@ impl Backend for SidecarStore {
         let mut outage: Option<Outage> = None;
         loop {
             let (sent, started) = (lock::Instant::now(), Instant::now());
-            let request = self.request(self.lock_request(attempt, false));
+            let request = self.lock_request(attempt, false);
             let status = match self.client().lock(request).await {
                 Ok(response) => {
                     let response = response.into_inner();
@@ -193,14 +181,14 @@ impl Backend for SidecarStore {
 
     async fn renew(&self, renewal: &Renewal, until: Instant) -> Result<Renewed, BackendError> {
         let since = lock::Instant::now();
-        let request = self.request(RenewLockRequest {
+        let request = RenewLockRequest {
             resource_id: renewal.resource.as_str().to_owned(),
             lock_id: renewal.lock_id.as_str().to_owned(),
             store_name: self.name.clone(),
             ttl: ttl_to_wire(renewal.ttl.duration()),
             namespace: self.namespace.clone(),
             ..RenewLockRequest::default()
-        });
+        };
         let mut client = self.client();
         let response = Self::call(Verb::Renew, until, client.renew_lock(request)).await?;
         let ttl = from_wire(response.ttl).ok_or_else(no_ttl)?;
@@ -223,7 +211,7 @@ impl Backend for SidecarStore {
     }
 
     async fn ping(&self, until: Instant) -> Result<(), BackendError> {
-        let request = self.request(CheckLocksRequest::default());
+        let request = CheckLocksRequest::default();
         let mut client = self.client();
         Self::call(Verb::Ping, until, client.check_locks(request)).await.map(|_| ())
     }

@@ -5,7 +5,9 @@ use std::{ffi::OsString, path::Path, str::FromStr, time::Duration};
 use go_duration::GoDuration;
 use rustix::process::Signal;
 
-use crate::{exit, machine::Rules, protocol::cut, say::Verbosity};
+use leasehold_util::exit;
+
+use crate::{machine::Rules, protocol::cut, say::Verbosity};
 
 /// Longest label of a holder, in bytes.
 const LABEL_BYTES_MAX: usize = 128;

@@ -26,7 +26,6 @@
 mod args;
 mod boot_time;
 mod deadline;
-pub mod exit;
 mod family;
 mod lock_process;
 mod look_up;

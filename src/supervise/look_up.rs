@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{Access, access};
 
-use crate::exit;
+use leasehold_util::exit;
 
 /// Where programs are looked for without PATH, as execvp(3) does.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";

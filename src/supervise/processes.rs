@@ -7,7 +7,9 @@ use rustix::process::{
     pidfd_send_signal, waitid,
 };
 
-use crate::{exit, protocol};
+use leasehold_util::exit;
+
+use crate::protocol;
 
 /// The children of a process: of all its threads, because an orphan becomes the child of any.
 /// Those that have ended and were not waited for are among them.

@@ -19,7 +19,9 @@ use rustix::process::{
     Pid, Signal, getpid, getppid, kill_process, set_parent_process_death_signal,
 };
 
-use crate::{exit, say};
+use leasehold_util::exit;
+
+use crate::say;
 
 /// The arguments of the stub.
 #[derive(Clone, Debug, clap::Args)]

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use leasehold_util::exit;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
@@ -31,7 +32,6 @@ use rustix::{
 use crate::{
     BootTime, LockOptions, Report, Word,
     deadline::SharedDeadline,
-    exit,
     family::Family,
     look_up,
     machine::{Action, Event, Machine, Note, Reason},

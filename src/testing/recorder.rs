@@ -1,4 +1,4 @@
-//! An observer that records what it is told.
+//! An observer that records what is reported to it.
 
 use std::{sync::Mutex, time::Duration};
 

@@ -4,24 +4,9 @@ use std::{error::Error as _, io};
 
 use leasehold_lock::LockError;
 use leasehold_net::status::ErrorDescription;
-use leasehold_util::error_chain::chain;
+use leasehold_util::{error_chain::chain, exit};
 use tonic::Status;
 use tonic_types::StatusExt as _;
-
-/// The exit status of a command that found nothing: a free resource, nothing to end.
-pub const EXIT_NOTHING: u8 = 1;
-/// A wrong command line, an unknown store, or a call that the store does not support
-/// (`EX_USAGE`).
-pub const EXIT_USAGE: u8 = 64;
-/// The store was not reached, or the outcome is unknown (`EX_UNAVAILABLE`).
-pub const EXIT_UNAVAILABLE: u8 = 69;
-/// A defect (`EX_SOFTWARE`).
-pub const EXIT_DEFECT: u8 = 70;
-/// Credentials or permissions were refused (`EX_NOPERM`).
-pub const EXIT_REFUSED: u8 = 77;
-
-/// Nobody reads the output any more: that of a process that SIGPIPE has ended.
-pub const EXIT_CLOSED_PIPE: u8 = 128 + 13;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -41,12 +26,12 @@ impl ToolError {
 
     /// A wrong command line.
     pub fn usage(message: impl Into<String>) -> Self {
-        Self::new(EXIT_USAGE, message)
+        Self::new(exit::USAGE, message)
     }
 
     /// A store that was not reached.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self::new(EXIT_UNAVAILABLE, message)
+        Self::new(exit::UNAVAILABLE, message)
     }
 
     /// Whether a grant that was to be ended is not there.
@@ -56,7 +41,7 @@ impl ToolError {
 
     /// Refused credentials.
     pub fn refused(message: impl Into<String>) -> Self {
-        Self::new(EXIT_REFUSED, message)
+        Self::new(exit::REFUSED, message)
     }
 }
 
@@ -64,9 +49,9 @@ impl ToolError {
 impl From<io::Error> for ToolError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return Self::new(EXIT_CLOSED_PIPE, "");
+            return Self::new(exit::CLOSED_PIPE, "");
         }
-        Self::new(EXIT_DEFECT, error.to_string())
+        Self::new(exit::DEFECT, error.to_string())
     }
 }
 
@@ -88,17 +73,17 @@ impl From<Status> for ToolError {
                 | "UNSUPPORTED"
                 | "STORE_NOT_FOUND"
                 | "STORES_NOT_CONFIGURED",
-            ) => EXIT_USAGE,
-            Some("INTERNAL") => EXIT_DEFECT,
+            ) => exit::USAGE,
+            Some("INTERNAL") => exit::DEFECT,
             Some(
                 "STORE_UNAVAILABLE" | "SHUTTING_DOWN" | "OUTCOME_UNKNOWN" | "OVERLOADED"
                 | "NOT_INITIALIZED",
-            ) => EXIT_UNAVAILABLE,
+            ) => exit::UNAVAILABLE,
             _ => of_code(status.code()),
         };
         let is_not_held = reason.as_deref() == Some("LOCK_NOT_FOUND");
         let message = match reason {
-            None if exit == EXIT_UNAVAILABLE => format!(
+            None if exit == exit::UNAVAILABLE => format!(
                 "no sidecar answers where DAPR_GRPC_ENDPOINT or DAPR_GRPC_PORT points: {}",
                 status.source().map_or_else(|| status.message().to_owned(), chain)
             ),
@@ -113,9 +98,9 @@ impl From<Status> for ToolError {
 fn of_code(code: tonic::Code) -> u8 {
     use tonic::Code;
     match code {
-        Code::Unauthenticated | Code::PermissionDenied => EXIT_REFUSED,
-        Code::Unimplemented | Code::InvalidArgument | Code::NotFound => EXIT_USAGE,
-        _ => EXIT_UNAVAILABLE,
+        Code::Unauthenticated | Code::PermissionDenied => exit::REFUSED,
+        Code::Unimplemented | Code::InvalidArgument | Code::NotFound => exit::USAGE,
+        _ => exit::UNAVAILABLE,
     }
 }
 
@@ -129,18 +114,18 @@ mod tests {
             let error = ErrorDescription::new(code, reason, "why".into());
             ToolError::from(Status::from(error)).exit
         };
-        assert_eq!(exit(tonic::Code::Unavailable, "STORE_UNAVAILABLE"), EXIT_UNAVAILABLE);
-        assert_eq!(exit(tonic::Code::Unknown, "OUTCOME_UNKNOWN"), EXIT_UNAVAILABLE);
-        assert_eq!(exit(tonic::Code::Unimplemented, "UNSUPPORTED"), EXIT_USAGE);
-        assert_eq!(exit(tonic::Code::Internal, "INTERNAL"), EXIT_DEFECT);
+        assert_eq!(exit(tonic::Code::Unavailable, "STORE_UNAVAILABLE"), exit::UNAVAILABLE);
+        assert_eq!(exit(tonic::Code::Unknown, "OUTCOME_UNKNOWN"), exit::UNAVAILABLE);
+        assert_eq!(exit(tonic::Code::Unimplemented, "UNSUPPORTED"), exit::USAGE);
+        assert_eq!(exit(tonic::Code::Internal, "INTERNAL"), exit::DEFECT);
     }
 
     #[test]
     fn the_exit_status_follows_the_code_of_an_error_without_a_reason() {
         for (code, exit) in [
-            (tonic::Code::Unauthenticated, EXIT_REFUSED),
-            (tonic::Code::Unimplemented, EXIT_USAGE),
-            (tonic::Code::Unavailable, EXIT_UNAVAILABLE),
+            (tonic::Code::Unauthenticated, exit::REFUSED),
+            (tonic::Code::Unimplemented, exit::USAGE),
+            (tonic::Code::Unavailable, exit::UNAVAILABLE),
         ] {
             assert_eq!(ToolError::from(Status::new(code, "why")).exit, exit);
         }

@@ -9,10 +9,10 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 use leasehold_lock::{LockError, check_text};
 use leasehold_proto::locks as pb;
+use leasehold_util::exit;
 
 use crate::{
     Locks, ToolError,
-    error::EXIT_NOTHING,
     names::{NamespaceArgs, shown},
     output::note,
     text::{age, escaped, short},
@@ -97,14 +97,14 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
         // It is free, or another grant holds it.
         Err(error) if error.is_not_held() => {
             note(&error.message);
-            return Ok(EXIT_NOTHING);
+            return Ok(exit::NOTHING);
         }
         Err(error) => return Err(error),
     };
     let grants = flattened(found.ended);
     if grants.is_empty() {
         note("nothing is held");
-        return Ok(EXIT_NOTHING);
+        return Ok(exit::NOTHING);
     }
     for grant in &grants {
         note(&grant.line());
@@ -119,13 +119,13 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     }
     if !args.yes && !is_confirmed(grants.len())? {
         note("Nothing was ended.");
-        return Ok(EXIT_NOTHING);
+        return Ok(exit::NOTHING);
     }
     let ended = end_all(locks, &grants, &reason).await?;
     if found.more {
         note_more();
     }
-    Ok(if ended == 0 { EXIT_NOTHING } else { 0 })
+    Ok(if ended == 0 { exit::NOTHING } else { 0 })
 }
 
 impl ForceArgs {
@@ -335,7 +335,7 @@ mod tests {
     /// It once ended the grant of an app that had followed while a user was asked.
     #[tokio::test]
     async fn what_has_followed_a_grant_without_an_id_is_not_ended() {
-        assert_eq!(force(&[&[""], &["a"]]).await, (EXIT_NOTHING, vec![]));
+        assert_eq!(force(&[&[""], &["a"]]).await, (exit::NOTHING, vec![]));
     }
 
     #[tokio::test]

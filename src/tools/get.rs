@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use leasehold_net::inspection::json;
 use leasehold_proto::locks as pb;
+use leasehold_util::exit;
 
 use crate::{
     Locks, ToolError,
-    error::EXIT_NOTHING,
     names::NamespaceArgs,
     output::Output,
     table::Table,
@@ -67,7 +67,7 @@ pub async fn run(
         GetForm::Table => print(&found, &waiters, output)?,
     }
     output.flush()?;
-    Ok(if is_free { EXIT_NOTHING } else { 0 })
+    Ok(if is_free { exit::NOTHING } else { 0 })
 }
 
 /// The lock with all of its grants.

@@ -4,13 +4,12 @@ use std::{collections::VecDeque, pin::Pin, time::Duration};
 
 use futures_util::{Stream, StreamExt as _};
 use leasehold_net::inspection::{ForcedBy, Inspector, Names};
-use leasehold_proto::locks::{self as pb, inspection_client::InspectionClient};
-use tokio::time::timeout;
-use tonic::{
-    Request, Response, Status, async_trait,
-    metadata::{Ascii, MetadataValue},
-    transport::Channel,
+use leasehold_proto::{
+    locks::{self as pb, inspection_client::InspectionClient},
+    sidecar::SidecarChannel,
 };
+use tokio::time::timeout;
+use tonic::{Response, Status, async_trait};
 
 use crate::ToolError;
 
@@ -81,28 +80,15 @@ impl<N: Names> Locks for Inspector<N> {
 
 /// A store of a sidecar.
 pub struct OfSidecar {
-    client: InspectionClient<Channel>,
+    client: InspectionClient<SidecarChannel>,
     store_name: String,
-    token: Option<MetadataValue<Ascii>>,
 }
 
 impl OfSidecar {
-    /// The store of this name behind a sidecar's gRPC port, with the API token that it asks for.
+    /// The store of this name behind a sidecar's gRPC port.
     #[must_use]
-    pub fn new(
-        channel: Channel,
-        store_name: String,
-        token: Option<MetadataValue<Ascii>>,
-    ) -> Self {
-        Self { client: InspectionClient::new(channel), store_name, token }
-    }
-
-    fn request<T>(&self, message: T) -> Request<T> {
-        let mut request = Request::new(message);
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("dapr-api-token", token.clone());
-        }
-        request
+    pub fn new(channel: SidecarChannel, store_name: String) -> Self {
+        Self { client: InspectionClient::new(channel), store_name }
     }
 }
 
@@ -123,7 +109,7 @@ impl Locks for OfSidecar {
         mut asked: pb::GetLockRequest,
     ) -> Result<pb::GetLockResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        answered(self.client.clone().get_lock(self.request(asked))).await
+        answered(self.client.clone().get_lock(asked)).await
     }
 
     async fn list(
@@ -131,7 +117,7 @@ impl Locks for OfSidecar {
         mut asked: pb::ListLocksRequest,
     ) -> Result<pb::ListLocksResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        answered(self.client.clone().list_locks(self.request(asked))).await
+        answered(self.client.clone().list_locks(asked)).await
     }
 
     async fn waiters(
@@ -139,12 +125,12 @@ impl Locks for OfSidecar {
         mut asked: pb::ListWaitersRequest,
     ) -> Result<pb::ListWaitersResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        answered(self.client.clone().list_waiters(self.request(asked))).await
+        answered(self.client.clone().list_waiters(asked)).await
     }
 
     async fn watch(&self, mut asked: pb::WatchLocksRequest) -> Result<Events, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        let events = answered(self.client.clone().watch_locks(self.request(asked))).await?;
+        let events = answered(self.client.clone().watch_locks(asked)).await?;
         Ok(Box::pin(events.map(|event| event.map_err(ToolError::from))))
     }
 
@@ -153,7 +139,7 @@ impl Locks for OfSidecar {
         mut asked: pb::EndLocksRequest,
     ) -> Result<pb::EndLocksResponse, ToolError> {
         asked.store_name.clone_from(&self.store_name);
-        answered(self.client.clone().end_locks(self.request(asked))).await
+        answered(self.client.clone().end_locks(asked)).await
     }
 }
 

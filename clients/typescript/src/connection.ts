@@ -14,7 +14,12 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 
 import { LeaseholdError } from "./errors.js";
 import { Locks as Service } from "./generated/leasehold/v1/locks_pb.js";
-import type { Transport } from "./locks.js";
+
+/** `Transport` of `@connectrpc/connect`, whose own type needs the library of the DOM. */
+export interface Transport {
+  unary: (...parameters: never[]) => unknown;
+  stream: (...parameters: never[]) => unknown;
+}
 
 /** The service's calls, and the headers of every call. */
 export interface Rpc {

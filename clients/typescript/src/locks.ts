@@ -3,17 +3,11 @@ import "./dispose.js";
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { acquire } from "./acquire.js";
-import { Connection } from "./connection.js";
+import { Connection, type Transport } from "./connection.js";
 import { attachLoss, isCancellation, LeaseholdError, type LockLost } from "./errors.js";
 import type { Grant } from "./grant.js";
 import { Lock } from "./lock.js";
 import { checkKeys, type LockOptions, type Plan, plan, type TryLockOptions } from "./options.js";
-
-/** `Transport` of `@connectrpc/connect`, whose own type needs the library of the DOM. */
-export interface Transport {
-  unary: (...parameters: never[]) => unknown;
-  stream: (...parameters: never[]) => unknown;
-}
 
 /** Where the locks are. */
 export interface LocksOptions {

@@ -46,7 +46,7 @@ type LockStoreClient interface {
 	// Names what the store can do: FENCING, FORCE_UNLOCK, FAIR, REPLAY,
 	// LINEARIZABLE, SHARED, INSPECTION, WATCH.
 	Features(ctx context.Context, in *v1.FeaturesRequest, opts ...grpc.CallOption) (*v1.FeaturesResponse, error)
-	// Tells that the process is alive. Says nothing of the backend.
+	// Checks that the process is alive. Says nothing of the backend.
 	Ping(ctx context.Context, in *v1.PingRequest, opts ...grpc.CallOption) (*v1.PingResponse, error)
 	// Acquires a free resource at once, or is refused with RESOURCE_LOCKED.
 	TryLock(ctx context.Context, in *LockRequest, opts ...grpc.CallOption) (*LockResponse, error)
@@ -147,7 +147,7 @@ type LockStoreServer interface {
 	// Names what the store can do: FENCING, FORCE_UNLOCK, FAIR, REPLAY,
 	// LINEARIZABLE, SHARED, INSPECTION, WATCH.
 	Features(context.Context, *v1.FeaturesRequest) (*v1.FeaturesResponse, error)
-	// Tells that the process is alive. Says nothing of the backend.
+	// Checks that the process is alive. Says nothing of the backend.
 	Ping(context.Context, *v1.PingRequest) (*v1.PingResponse, error)
 	// Acquires a free resource at once, or is refused with RESOURCE_LOCKED.
 	TryLock(context.Context, *LockRequest) (*LockResponse, error)

@@ -173,13 +173,13 @@ async fn a_renewal_by_the_app_takes_the_place_of_one_that_hangs() {
 
 /// Who ends a command at its deadline looks at the deadline, and not at the lock.
 #[tokio::test(start_paused = true)]
-async fn each_renewal_tells_the_new_deadline() {
+async fn each_renewal_sends_the_new_deadline() {
     let setup = setup();
     let granted = setup.acquire("r", TTL).await;
-    let (deadlines, mut told) = watch::channel(granted.since);
+    let (deadlines, mut sent) = watch::channel(granted.since);
     setup.keep(Holding { deadlines: Some(deadlines), ..setup.holding("r", &granted) });
-    let first = *told.borrow_and_update();
+    let first = *sent.borrow_and_update();
     assert_eq!(first, safe_deadline(granted.since, TTL));
-    told.wait_for(|deadline| *deadline > first).await.unwrap();
+    sent.wait_for(|deadline| *deadline > first).await.unwrap();
     assert!(granted.since.elapsed() < TTL / 2);
 }

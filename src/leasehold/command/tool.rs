@@ -9,13 +9,12 @@ use std::{
 
 use clap::CommandFactory as _;
 use leasehold_tools::{
-    Locks, ToolError,
-    error::{EXIT_CLOSED_PIPE, EXIT_DEFECT},
-    force, get, list,
+    Locks, ToolError, force, get, list,
     names::NamespaceArgs,
     output::{Output, note},
     watch,
 };
+use leasehold_util::exit;
 use tokio::runtime::Runtime;
 
 use super::{
@@ -29,12 +28,12 @@ pub fn run(runtime: &Runtime, command: ToolCommand) -> ExitCode {
     let ran = catch_unwind(AssertUnwindSafe(|| runtime.block_on(carry_out(command))));
     ExitCode::from(match ran {
         Ok(Ok(status)) => status,
-        Ok(Err(error)) if error.exit == EXIT_CLOSED_PIPE => error.exit,
+        Ok(Err(error)) if error.exit == exit::CLOSED_PIPE => error.exit,
         Ok(Err(error)) => {
             note(&format!("leasehold: {error}"));
             error.exit
         }
-        Err(_) => EXIT_DEFECT,
+        Err(_) => exit::DEFECT,
     })
 }
 

@@ -8,12 +8,10 @@ use axum::{
     middleware::Next,
     response::{IntoResponse as _, Response},
 };
+use leasehold_proto::sidecar::TOKEN_HEADER;
 use subtle::ConstantTimeEq as _;
 use tonic::Status;
 
-/// The header, or gRPC metadata, that carries a token: towards the sidecar, and
-/// from it to the app.
-pub const HEADER: &str = "dapr-api-token";
 const WITHOUT_TOKEN: [&str; 2] = ["/v1.0/healthz", "/v1.0/healthz/outbound"];
 
 /// A secret of the environment, empty meaning none. Not shown by `Debug`.
@@ -36,7 +34,7 @@ impl Token {
     /// Compares in a time that does not depend on where they differ.
     fn admits(&self, request: &Request) -> bool {
         let Some(secret) = self.secret() else { return true };
-        let given = request.headers().get(HEADER).map(axum::http::HeaderValue::as_bytes);
+        let given = request.headers().get(TOKEN_HEADER).map(axum::http::HeaderValue::as_bytes);
         given.is_some_and(|given| given.ct_eq(secret.as_bytes()).into())
     }
 }
@@ -63,7 +61,7 @@ pub async fn check_grpc(State(token): State<Token>, request: Request, next: Next
     if token.admits(&request) {
         next.run(request).await
     } else {
-        let given = request.headers().contains_key(HEADER);
+        let given = request.headers().contains_key(TOKEN_HEADER);
         Status::unauthenticated(if given {
             "authentication error: api token mismatch"
         } else {

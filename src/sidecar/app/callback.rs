@@ -13,7 +13,10 @@ use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQu
 use leasehold_held::LostLock;
 use leasehold_lock::observe::Notice;
 use leasehold_net::{inspection::Named, wire::token};
-use leasehold_proto::locks::{self as proto, lock_events_client::LockEventsClient};
+use leasehold_proto::{
+    locks::{self as proto, lock_events_client::LockEventsClient},
+    sidecar::TOKEN_HEADER,
+};
 use leasehold_util::error_chain::chain;
 use serde_json::json;
 use tokio::{
@@ -24,11 +27,7 @@ use tonic::{Code, metadata::MetadataValue};
 use tracing::{debug, warn};
 
 use super::client::{AppChannel, AppClient};
-use crate::{
-    api::auth::{self, Token},
-    name::ResourceName,
-    usage::UsageError,
-};
+use crate::{api::auth::Token, name::ResourceName, usage::UsageError};
 
 /// How many notices may wait for the app; more are dropped and logged.
 pub const NOTICES_MAX: usize = 10_000;
@@ -147,7 +146,7 @@ async fn post(
         .uri(url.clone())
         .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Some(secret) = secret.secret() {
-        request = request.header(auth::HEADER, secret);
+        request = request.header(TOKEN_HEADER, secret);
     }
     let request = request
         .body(Body::from(body.to_string()))
@@ -180,7 +179,7 @@ async fn call(
     if let Some(secret) = secret.secret() {
         let secret = MetadataValue::try_from(secret)
             .map_err(|error| NoticeError::NotTaken(error.to_string()))?;
-        request.metadata_mut().insert(auth::HEADER, secret);
+        request.metadata_mut().insert(TOKEN_HEADER, secret);
     }
     match client.on_lock_lost(request).await {
         Ok(_) => Ok(()),

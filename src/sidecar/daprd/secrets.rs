@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use leasehold_manifest::{SecretError, Secrets};
+use leasehold_proto::sidecar::TOKEN_HEADER;
 use leasehold_util::error_chain::chain;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Deserialize;
@@ -67,7 +68,7 @@ impl DaprdSecrets {
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = url.map_err(|error| NoAnswer::Other(error.to_string()))?;
         if let Some(token) = &self.token {
-            request.headers_mut().insert("dapr-api-token", token.clone());
+            request.headers_mut().insert(TOKEN_HEADER, token.clone());
         }
         let answer = self.client.request(request).await.map_err(|error| {
             let why = chain(&error);

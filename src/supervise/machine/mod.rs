@@ -25,7 +25,9 @@ mod tests;
 
 use std::time::Duration;
 
-use crate::{BootTime, exit};
+use leasehold_util::exit;
+
+use crate::BootTime;
 
 /// KILL is sent this long before the safe deadline, or [`KILL_PART`] of the TTL if that is less.
 pub(crate) const KILL_BEFORE_MAX: Duration = Duration::from_millis(100);

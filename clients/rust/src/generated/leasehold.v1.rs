@@ -475,7 +475,7 @@ pub mod locks_client {
                 .insert(GrpcMethod::new("leasehold.v1.Locks", "LockStream"));
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Tells for how long the app may still believe in its locks. Answered from
+        /// Returns for how long the app may still believe in its locks. Answered from
         /// the sidecar's memory, without asking the stores.
         pub async fn check_locks(
             &mut self,
@@ -544,7 +544,7 @@ pub mod lock_events_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Told to the app on its own gRPC port, if it serves this.
+    /// Called on the app's own gRPC port, if it serves this.
     #[derive(Debug, Clone)]
     pub struct LockEventsClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -969,7 +969,7 @@ pub mod inspection_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Tells who holds one resource. A free resource has no grants.
+        /// Returns who holds one resource. A free resource has no grants.
         pub async fn get_lock(
             &mut self,
             request: impl tonic::IntoRequest<super::GetLockRequest>,
@@ -1046,7 +1046,7 @@ pub mod inspection_client {
                 .insert(GrpcMethod::new("leasehold.v1.Inspection", "ListWaiters"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tells the state of each held lock, then `synced`, and from then on each change.
+        /// Sends the state of each held lock, then `synced`, and from then on each change.
         /// Needs WATCH.
         pub async fn watch_locks(
             &mut self,

@@ -11,9 +11,8 @@ mod target;
 use std::{env, ffi::OsString, io};
 
 use clap::Parser as _;
-use leasehold_supervise::{
-    Job, LockOptions, LockProcess, StubArgs, become_command, exit, supervise,
-};
+use leasehold_supervise::{Job, LockOptions, LockProcess, StubArgs, become_command, supervise};
+use leasehold_util::exit;
 
 use super::{Cli, Command, StoreArgs};
 

@@ -3,9 +3,9 @@
 use std::{io, time::Duration};
 
 use leasehold_lock::{Granted, LockError};
-use leasehold_supervise::{LockProcess, Report, Wish, exit};
+use leasehold_supervise::{LockProcess, Report, Wish};
 use leasehold_tools::ToolError;
-use leasehold_util::retry::Backoff;
+use leasehold_util::{exit, retry::Backoff};
 use tokio::{
     runtime::Builder,
     sync::mpsc,

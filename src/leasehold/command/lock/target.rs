@@ -41,9 +41,8 @@ impl Target {
                 let app = args.store.app_id.as_deref().unwrap_or_default();
                 (store, id, shown(app, label)?)
             }
-            Opened::OfSidecar { channel, name, token } => {
-                let namespace = args.namespace.clone();
-                let store = SidecarStore { channel, name, token, namespace };
+            Opened::OfSidecar { channel, name } => {
+                let store = SidecarStore { channel, name, namespace: args.namespace.clone() };
                 // The sidecar puts its own part before it.
                 let holder = Holder::new(label).map_err(LockError::from)?;
                 (store.open().await?, key, holder)

@@ -9,12 +9,9 @@ use leasehold_lock::{Clock, Kind, LockError, Store};
 use leasehold_manifest::{Environment, Resources};
 use leasehold_net::inspection::{Inspector, OwnNames};
 use leasehold_pluggable::PluggableComponent;
+use leasehold_proto::sidecar::{ApiToken, SidecarChannel};
 use leasehold_sidecar::app_names::{self, AppNames};
 use leasehold_tools::{Locks, ToolError, locks::OfSidecar};
-use tonic::{
-    metadata::{Ascii, MetadataValue},
-    transport::Channel,
-};
 
 use super::instances;
 use crate::backend::KINDS;
@@ -57,11 +54,9 @@ pub enum Opened {
     /// By a sidecar.
     OfSidecar {
         /// The sidecar's gRPC port.
-        channel: Channel,
+        channel: SidecarChannel,
         /// The name of the store there.
         name: String,
-        /// The token that the sidecar asks for.
-        token: Option<MetadataValue<Ascii>>,
     },
 }
 
@@ -76,9 +71,7 @@ impl Opened {
             Self::Own { store, name: store_name, app: Some(names) } => {
                 Box::new(Inspector { store, store_name, names })
             }
-            Self::OfSidecar { channel, name, token } => {
-                Box::new(OfSidecar::new(channel, name, token))
-            }
+            Self::OfSidecar { channel, name } => Box::new(OfSidecar::new(channel, name)),
         }
     }
 
@@ -118,8 +111,9 @@ impl StoreArgs {
                 "--app-id cannot be used with dapr:, where names are those of the sidecar's app",
             ));
         }
-        let (channel, token) = (environment::sidecar()?, environment::api_token()?);
-        Ok(Opened::OfSidecar { channel, name: name.to_owned(), token })
+        let token = ApiToken(environment::api_token()?);
+        let channel = SidecarChannel::new(environment::sidecar()?, token);
+        Ok(Opened::OfSidecar { channel, name: name.to_owned() })
     }
 
     /// Attaches to an instance that somebody else has initialised.

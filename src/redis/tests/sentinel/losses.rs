@@ -20,12 +20,12 @@ async fn the_holder_of_a_grant_that_was_lost_is_told_and_the_next_has_a_greater_
     deployment.first().kill();
     let new = deployment.failed_over().await;
     followed(new, 1).await;
-    let told = store.renew(renewal(&lost, "r", MINUTE)).await;
-    assert!(matches!(told, Err(LockError::NotFound { held: false })), "{told:?}");
+    let answer = store.renew(renewal(&lost, "r", MINUTE)).await;
+    assert!(matches!(answer, Err(LockError::NotFound { held: false })), "{answer:?}");
     let next = take(&store, "r", MINUTE).await;
     assert!(next.token > lost.token);
-    let told = store.unlock(unlock(&lost, "r")).await;
-    assert!(matches!(told, Err(LockError::NotFound { held: true })), "{told:?}");
+    let answer = store.unlock(unlock(&lost, "r")).await;
+    assert!(matches!(answer, Err(LockError::NotFound { held: true })), "{answer:?}");
     store.unlock(unlock(&next, "r")).await.unwrap();
 }
 
@@ -109,8 +109,8 @@ async fn a_master_that_is_cut_off_grants_until_the_next_is_known_and_fencing_ord
     followed(new, 1).await;
     let next = take(&store, "r", MINUTE).await;
     assert!(next.token > lost.token);
-    let told = store.renew(renewal(&lost, "r", MINUTE)).await;
-    assert!(matches!(told, Err(LockError::NotFound { held: true })), "{told:?}");
+    let answer = store.renew(renewal(&lost, "r", MINUTE)).await;
+    assert!(matches!(answer, Err(LockError::NotFound { held: true })), "{answer:?}");
 }
 
 #[tokio::test]

@@ -641,7 +641,7 @@ export const EndCauseSchema: GenEnum<EndCause> = /*@__PURE__*/
  */
 export const Inspection: GenService<{
   /**
-   * Tells who holds one resource. A free resource has no grants.
+   * Returns who holds one resource. A free resource has no grants.
    *
    * @generated from rpc leasehold.v1.Inspection.GetLock
    */
@@ -673,7 +673,7 @@ export const Inspection: GenService<{
     output: typeof ListWaitersResponseSchema;
   },
   /**
-   * Tells the state of each held lock, then `synced`, and from then on each change.
+   * Sends the state of each held lock, then `synced`, and from then on each change.
    * Needs WATCH.
    *
    * @generated from rpc leasehold.v1.Inspection.WatchLocks

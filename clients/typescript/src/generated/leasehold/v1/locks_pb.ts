@@ -763,7 +763,7 @@ export const Locks: GenService<{
     output: typeof LockServerStreamSchema;
   },
   /**
-   * Tells for how long the app may still believe in its locks. Answered from
+   * Returns for how long the app may still believe in its locks. Answered from
    * the sidecar's memory, without asking the stores.
    *
    * @generated from rpc leasehold.v1.Locks.CheckLocks
@@ -790,7 +790,7 @@ export const Locks: GenService<{
   serviceDesc(file_leasehold_v1_locks, 0);
 
 /**
- * Told to the app on its own gRPC port, if it serves this.
+ * Called on the app's own gRPC port, if it serves this.
  *
  * @generated from service leasehold.v1.LockEvents
  */

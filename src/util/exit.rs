@@ -1,8 +1,11 @@
-//! The exit statuses of `leasehold lock`.
+//! Exit statuses of the commands, as `sysexits.h` and shells have them.
 //!
-//! 124 and 125 are left to timeout(1), which often starts it or is started by it.
+//! 124 and 125 are left to timeout(1), which often starts `leasehold lock` or is started by it.
 
-/// A wrong command line, a bad name, or a call that the store does not support (`EX_USAGE`).
+/// Nothing was found: a free resource, nothing to end.
+pub const NOTHING: u8 = 1;
+/// A wrong command line, configuration or name, or a call that the store does not support
+/// (`EX_USAGE`).
 pub const USAGE: u8 = 64;
 /// The store was not reached, or the outcome is unknown (`EX_UNAVAILABLE`).
 pub const UNAVAILABLE: u8 = 69;
@@ -10,12 +13,16 @@ pub const UNAVAILABLE: u8 = 69;
 pub const DEFECT: u8 = 70;
 /// The lock was not acquired (`EX_TEMPFAIL`).
 pub const NOT_ACQUIRED: u8 = 75;
+/// Credentials or permissions were refused (`EX_NOPERM`).
+pub const REFUSED: u8 = 77;
 /// The command was ended because of the lock, or the lock ended before the command.
 pub const LOST: u8 = 79;
 /// The command was found, and cannot be run.
 pub const CANNOT_RUN: u8 = 126;
 /// The command was not found.
 pub const NOT_FOUND: u8 = 127;
+/// Nobody reads the output any more: that of a process that SIGPIPE has ended.
+pub const CLOSED_PIPE: u8 = 128 + 13;
 
 /// That of a process which this signal has ended.
 #[must_use]
