@@ -89,7 +89,7 @@ test-all: setup programs daprd ## `test`, and etcd 3.6, hostile clients, faults,
 	CARGO="$(CARGO)" scripts/test --all
 
 .PHONY: heavy-test
-heavy-test: redis-script-test clients-test lock-trees planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
+heavy-test: redis-script-test daprd-test clients-test lock-trees planted fuzz reliability ## What a release needs besides: planted defects, fuzzing, long histories (hours)
 
 TREES ?= 300
 .PHONY: lock-trees

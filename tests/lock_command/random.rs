@@ -10,7 +10,7 @@ use rustix::process::{Signal, kill_process};
 use crate::stage::{Backend, Marker, Run, until};
 
 /// How many trees run without LEASEHOLD_SEEDS, and how many of them in `make test`.
-const TREES: u64 = 40;
+const TREES: u64 = 12;
 const TREES_OF_TEST: u64 = 3;
 
 /// A process that starts others; each says when it runs.
