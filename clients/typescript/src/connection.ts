@@ -14,12 +14,7 @@ import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-no
 
 import { LeaseholdError } from "./errors.js";
 import { Locks as Service } from "./generated/leasehold/v1/locks_pb.js";
-
-/** `Transport` of `@connectrpc/connect`, whose own type needs the library of the DOM. */
-export interface Transport {
-  unary: (...parameters: never[]) => unknown;
-  stream: (...parameters: never[]) => unknown;
-}
+import type { Transport } from "./transport.js";
 
 /** The service's calls, and the headers of every call. */
 export interface Rpc {

@@ -3,11 +3,12 @@ import "./dispose.js";
 import { AsyncLocalStorage } from "node:async_hooks";
 
 import { acquire } from "./acquire.js";
-import { Connection, type Transport } from "./connection.js";
+import { Connection } from "./connection.js";
 import { attachLoss, isCancellation, LeaseholdError, type LockLost } from "./errors.js";
 import type { Grant } from "./grant.js";
 import { Lock } from "./lock.js";
 import { checkKeys, type LockOptions, type Plan, plan, type TryLockOptions } from "./options.js";
+import type { Transport } from "./transport.js";
 
 /** Where the locks are. */
 export interface LocksOptions {
