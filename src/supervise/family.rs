@@ -50,12 +50,11 @@ impl Family {
 
     /// What is left of the command.
     pub(crate) fn left(&self, command: Option<Pid>) -> io::Result<Vec<Pid>> {
+        // Before the list: only if it has ended then, the list has all of its orphans.
+        let ended = command.filter(|pid| matches!(processes::look(*pid), Child::Ended(_)));
         let mut left = self.all()?;
         let is_others = |child: &Pid| self.others.contains(&child.as_raw_pid());
-        let has_ended = |child: &Pid| {
-            Some(*child) == command && matches!(processes::look(*child), Child::Ended(_))
-        };
-        left.retain(|child| !is_others(child) && !has_ended(child));
+        left.retain(|child| !is_others(child) && Some(*child) != ended);
         Ok(left)
     }
 

@@ -419,6 +419,11 @@ impl<'a> Supervisor<'a> {
             Note::LockProcessDied => {
                 "the process that acquires and renews the lock has ended".into()
             }
+            Note::WasForced => {
+                "somebody else has ended the lock, or the store has lost it, before the command \
+                 ended"
+                    .into()
+            }
             Note::NotReleased => "the lock was not released; it ends with its TTL".into(),
         };
         self.say(Verbosity::Normal, || text);

@@ -1,6 +1,6 @@
 //! Locks that end early, and outages that they survive.
 
-use std::{thread::sleep, time::Duration};
+use std::{fs, thread::sleep, time::Duration};
 
 use leasehold_testkit::extent;
 
@@ -28,6 +28,24 @@ fn a_forced_command_is_asked_to_end_first() {
     backend.force("r");
     assert_eq!(run.status(), 79);
     assert!(run.stdout().contains("cleaned"));
+}
+
+/// The status was 0 if the command ended before the next renewal.
+#[test]
+fn a_force_that_only_the_release_notices_is_reported() {
+    for backend in [Backend::redis(), Backend::socket()] {
+        let folder = tempfile::tempdir().unwrap();
+        let end = folder.path().join("end");
+        let script = "echo on; while [ ! -e $0 ]; do sleep 0.05; done";
+        let end_path = end.to_str().unwrap();
+        // No renewal comes before the end.
+        let mut run = backend.lock(&["--ttl", "60s", "r", "--", "sh", "-c", script, end_path]);
+        run.writes("on");
+        backend.force("r");
+        fs::write(&end, "").unwrap();
+        assert_eq!(run.status(), 79, "{}", run.stderr());
+        assert!(run.stderr().contains("before the command ended"), "{}", run.stderr());
+    }
 }
 
 #[test]

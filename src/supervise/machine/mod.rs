@@ -130,6 +130,8 @@ pub(crate) enum Note {
     TooLate,
     /// The lock process has ended, and nobody renews the lock.
     LockProcessDied,
+    /// The command has ended, and somebody else had ended the lock before.
+    WasForced,
     /// The lock was not released, and ends with its TTL.
     NotReleased,
 }
@@ -146,9 +148,18 @@ pub(crate) struct Machine {
 #[derive(Debug)]
 enum State {
     Waiting,
-    Ready { ttl: Duration, since: BootTime, forced: bool },
+    Ready {
+        ttl: Duration,
+        since: BootTime,
+        forced: bool,
+    },
     Runs(Run),
-    Releasing { exit: u8, since: BootTime },
+    Releasing {
+        exit: u8,
+        since: BootTime,
+        /// Whether the command ran.
+        ran: bool,
+    },
     Over,
 }
 
@@ -216,11 +227,11 @@ impl Machine {
             }
             (State::Waiting, Event::Refused { exit }) => self.exit(exit, actions),
             (State::Waiting, Event::Signal { number, .. }) => {
-                self.release(now, exit::of_signal(number), actions);
+                self.release(now, exit::of_signal(number), false, actions);
             }
             (State::Ready { .. }, Event::Signal { number, .. }) => {
                 actions.push(Action::Withdraw);
-                self.release(now, exit::of_signal(number), actions);
+                self.release(now, exit::of_signal(number), false, actions);
             }
             (State::Ready { forced, .. }, Event::Forced) => *forced = true,
             (State::Ready { ttl, since, forced }, Event::Ready) => {
@@ -236,7 +247,7 @@ impl Machine {
                 }
             }
             (State::Ready { .. }, Event::NotStarted { exit }) => {
-                self.release(now, exit, actions);
+                self.release(now, exit, false, actions);
             }
             (State::Runs(_), Event::Signal { number, has_reached_command: false }) => {
                 actions.push(Action::Forward { number });
@@ -252,6 +263,15 @@ impl Machine {
                 run.ended.get_or_insert(Ended { exit, at: now, are_descendants_named: false });
             }
             (State::Runs(run), Event::Children { left }) => run.left = left,
+            (State::Releasing { exit, ran: true, .. }, Event::Forced) => {
+                *exit = exit::LOST;
+                actions.push(Action::Say(Note::WasForced));
+            }
+            // Its try had ended before the signal came, and left nothing.
+            (State::Releasing { exit, .. }, Event::Refused { .. }) => {
+                let exit = *exit;
+                self.exit(exit, actions);
+            }
             (State::Releasing { exit, .. }, Event::Released { confirmed }) => {
                 let exit = *exit;
                 if !confirmed {
@@ -286,7 +306,7 @@ impl Machine {
     }
 
     fn due(&mut self, now: BootTime, deadline: BootTime, actions: &mut Vec<Action>) {
-        if let State::Releasing { exit, since } = self.state
+        if let State::Releasing { exit, since, .. } = self.state
             && now >= since + RELEASE_WITHIN
         {
             actions.push(Action::Say(Note::NotReleased));
@@ -295,7 +315,7 @@ impl Machine {
         }
         let State::Runs(run) = &mut self.state else { return };
         if let Some(exit) = run.result(&self.rules, now, deadline) {
-            self.release(now, exit, actions);
+            self.release(now, exit, true, actions);
             return;
         }
         run.enforce(&self.rules, now, deadline, actions);
@@ -306,14 +326,14 @@ impl Machine {
     }
 
     /// Nothing is left.
-    fn release(&mut self, now: BootTime, exit: u8, actions: &mut Vec<Action>) {
+    fn release(&mut self, now: BootTime, exit: u8, ran: bool, actions: &mut Vec<Action>) {
         if self.is_alone {
             actions.push(Action::Say(Note::NotReleased));
             self.exit(exit, actions);
             return;
         }
         actions.push(Action::Release);
-        self.state = State::Releasing { exit, since: now };
+        self.state = State::Releasing { exit, since: now, ran };
     }
 
     fn exit(&mut self, exit: u8, actions: &mut Vec<Action>) {

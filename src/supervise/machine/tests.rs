@@ -290,3 +290,31 @@ fn a_release_that_fails_is_a_warning() {
         assert_eq!(setup.at(6.0, event), unreleased);
     }
 }
+
+/// The status was 0 for a command that had run longer than its lock.
+#[test]
+fn a_force_that_is_noticed_at_the_release_is_the_exit_status() {
+    let mut setup = Setup::running(RULES);
+    setup.at(5.0, Event::Ended { exit: 0 });
+    assert_eq!(setup.on(Event::Children { left: false }), [Action::Release]);
+    assert_eq!(setup.on(Event::Forced), [Action::Say(Note::WasForced)]);
+    assert_eq!(setup.on(Event::Released { confirmed: true }), [Action::Exit(exit::LOST)]);
+}
+
+#[test]
+fn a_signal_before_the_command_ran_is_the_exit_status_whatever_became_of_the_lock() {
+    let mut setup = Setup::new(RULES);
+    setup.on(Event::Granted { ttl: TTL });
+    let signal = Event::Signal { number: 15, has_reached_command: false };
+    assert_eq!(setup.on(signal), [Action::Withdraw, Action::Release]);
+    assert_eq!(setup.on(Event::Forced), []);
+    assert_eq!(setup.on(Event::Released { confirmed: true }), [Action::Exit(143)]);
+}
+
+#[test]
+fn a_refusal_that_crosses_a_signal_ends_the_release() {
+    let mut setup = Setup::new(RULES);
+    let signal = Event::Signal { number: 15, has_reached_command: false };
+    assert_eq!(setup.on(signal), [Action::Release]);
+    assert_eq!(setup.on(Event::Refused { exit: 69 }), [Action::Exit(143)]);
+}

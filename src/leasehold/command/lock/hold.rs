@@ -79,10 +79,13 @@ pub(super) async fn hold(
             wish = wishes.recv() => match wish {
                 Some(Wish::Starts) => {}
                 Some(Wish::Release) => {
-                    let confirmed = release(&engine, &resource, &lock_id).await;
+                    let released = release(&engine, &resource, &lock_id).await;
+                    if released == Some(Released::WasForced) {
+                        reports.forced();
+                    }
                     // Before the supervisor ends, and with it perhaps the whole container.
                     target.close(CLOSE_WITHIN).await;
-                    reports.send(&Report::Released { confirmed });
+                    reports.send(&Report::Released { confirmed: released.is_some() });
                     return Held::Over;
                 }
                 Some(Wish::ReleaseAndWait) => {
@@ -104,8 +107,16 @@ fn note(reports: &Reporter, deadline: &mut watch::Receiver<Instant>) {
     reports.note_deadline(now + left);
 }
 
-/// Releases the lock. Returns whether it is known to have ended.
-async fn release(engine: &Engine, resource: &Resource, lock_id: &LockId) -> bool {
+/// How a lock is known to have ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Released {
+    Now,
+    /// Somebody else had ended it before.
+    WasForced,
+}
+
+/// Releases the lock. Returns `None` if it is not known whether it has ended.
+async fn release(engine: &Engine, resource: &Resource, lock_id: &LockId) -> Option<Released> {
     let releasing = async {
         let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
         loop {
@@ -116,13 +127,13 @@ async fn release(engine: &Engine, resource: &Resource, lock_id: &LockId) -> bool
                 result = resource.store.store().unlock(request).await.map_err(HeldError::from);
             }
             match result {
-                Ok(())
-                | Err(HeldError::Lost(_) | HeldError::Lock(LockError::NotFound { .. })) => {
-                    return;
+                Err(HeldError::Lost(_)) => return Released::WasForced,
+                Ok(()) | Err(HeldError::Lock(LockError::NotFound { .. })) => {
+                    return Released::Now;
                 }
                 Err(_) => backoff.pause().await,
             }
         }
     };
-    timeout(RELEASE_WITHIN, releasing).await.is_ok()
+    timeout(RELEASE_WITHIN, releasing).await.ok()
 }

@@ -9,7 +9,7 @@ use leasehold_util::{exit, retry::Backoff};
 use tokio::{
     runtime::Builder,
     sync::mpsc,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout_at},
 };
 
 use super::{
@@ -95,8 +95,9 @@ impl Holder<'_> {
             let again = Instant::now() + backoff.next_delay();
             let is_over = self.until.is_some_and(|until| Instant::now() >= until);
             if error.exit != exit::UNAVAILABLE || self.args.options.tries_once() || is_over {
-                self.reports.send(&Report::Refused { exit: error.exit, why: error.message });
+                // The supervisor ends then, and with it perhaps the whole container.
                 settled(target).await;
+                self.reports.send(&Report::Refused { exit: error.exit, why: error.message });
                 return Acquired::Nothing;
             }
             if !is_reported {
@@ -126,6 +127,21 @@ async fn settled(target: Option<Target>) -> bool {
     target.close(RELEASE_WITHIN).await
 }
 
+/// Opens the store. Nothing is acquired yet, so this ends with the wait.
+async fn open(
+    args: &LockArgs,
+    label: &str,
+    until: Option<Instant>,
+) -> Result<Target, ToolError> {
+    let opening = Target::open(args, label);
+    match until.filter(|_| !args.options.tries_once()) {
+        None => opening.await,
+        Some(until) => timeout_at(until, opening).await.unwrap_or_else(|_| {
+            Err(ToolError::unavailable("the store did not answer before the wait ended"))
+        }),
+    }
+}
+
 /// Tries once, or waits.
 async fn attempt(
     target: &mut Option<Target>,
@@ -135,7 +151,7 @@ async fn attempt(
 ) -> Result<Granted, ToolError> {
     let target = match target {
         Some(target) => target,
-        None => target.insert(Target::open(args, label).await?),
+        None => target.insert(open(args, label, until).await?),
     };
     let (store, mut request) = (target.resource.store.store(), target.request(args));
     let result = if args.options.tries_once() {
