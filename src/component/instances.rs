@@ -101,11 +101,10 @@ impl Instances {
     /// Makes the instance, or replaces it if the metadata differ. If that fails, the
     /// instance stays as it was. Calls in flight finish on the old store.
     pub async fn init(&self, name: &str, metadata: Metadata) -> Result<(), LockError> {
+        // Dropped after the slot, also if the caller goes away.
+        let _forgets = Forgets { instances: self, name };
         let slot = self.slot(name)?;
-        let ended = timeout(INIT_MAX, self.init_slot(&slot, name, metadata)).await;
-        drop(slot);
-        self.forget_if_absent(name);
-        match ended {
+        match timeout(INIT_MAX, self.init_slot(&slot, name, metadata)).await {
             Ok(done) => done,
             Err(_) => Err(LockError::StoreUnavailable(
                 format!("Init did not end within {INIT_MAX:?}; is the backend reachable?")
@@ -271,6 +270,18 @@ impl Instances {
     }
 }
 
+/// Forgets an instance when dropped, if it was not initialised.
+struct Forgets<'a> {
+    instances: &'a Instances,
+    name: &'a str,
+}
+
+impl Drop for Forgets<'_> {
+    fn drop(&mut self) {
+        self.instances.forget_if_absent(self.name);
+    }
+}
+
 impl Replaced {
     fn retire(store: Store) -> Self {
         Self { retired: tokio::spawn(store.clone().retire()), store }
@@ -318,6 +329,14 @@ mod tests {
         let arrived = Instant::now();
         let deadline = deadline.map(|within| arrived + within);
         instances.store("i", arrived, deadline).await.map(drop)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_init_whose_caller_goes_away_leaves_nothing_behind() {
+        let instances = slow();
+        let init = instances.init("i", Metadata::default());
+        assert!(timeout(OPENING / 2, init).await.is_err());
+        assert_eq!(instances.slots().by_name.len(), 0);
     }
 
     #[tokio::test(start_paused = true)]
