@@ -21,6 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_retried_unlock_never_ends_a_later_grant,
         a_release_that_names_a_token_ends_the_grant_with_that_token_only,
         foreign_values_count_as_held,
+        force_ends_one_foreign_lock_and_leaves_its_lease,
         a_foreign_key_beside_the_holders_does_not_stop_a_try,
         a_grant_that_another_process_rewrote_is_unlocked_by_its_maker,
         odd_names_and_prefixes_do_not_meet,
@@ -185,6 +186,22 @@ async fn foreign_values_count_as_held(version: Version) {
     client.put("/t/r/q/q/not-an-entry", "x", Some(PutOptions::new())).await.unwrap();
     let held = try_lock(&backend, "q").await;
     assert!(matches!(held, Err(BackendError::Locked { .. })), "somebody may wait there");
+}
+
+/// Its lease was revoked, which ended another lock and took a key that is none.
+async fn force_ends_one_foreign_lock_and_leaves_its_lease(version: Version) {
+    let server = EtcdServer::start(version).await;
+    let backend = open(&server.url).await;
+    let mut client = server.client().await;
+    let lease = client.lease_grant(600, None).await.unwrap().id();
+    for key in ["/t/r/a/h", "/t/r/b/h", "/services/web"] {
+        let under = PutOptions::new().with_lease(lease);
+        client.put(key, "x", Some(under)).await.unwrap();
+    }
+    force(&backend, "a").await.unwrap();
+    try_lock(&backend, "a").await.unwrap();
+    assert_eq!(keys(&server, "/services/").await, ["/services/web"]);
+    assert_eq!(try_lock(&backend, "b").await, Err(BackendError::Locked { by: None }));
 }
 
 /// A try compares all of a resource's keys at once, and such a key is among

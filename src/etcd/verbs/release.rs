@@ -170,10 +170,8 @@ impl Releases {
             Some(name) => {
                 self.grants.deleted(resource, name, deletion.token, deletion.lease);
             }
-            None => {
-                self.grants.contention.saw(resource, None);
-                self.grants.leases.revoke(deletion.lease);
-            }
+            // Its lease is another program's, which may have other keys.
+            None => self.grants.contention.saw(resource, None),
         }
     }
 }
