@@ -185,7 +185,7 @@ impl Engine {
             cancel(before).await;
             let Some(sending) = engine.sends(id, Some(asked)) else { return };
             let result = resource.renew(&lock_id, ttl).await;
-            engine.renewed(id, &sending, &result, change);
+            engine.renewed(id, &sending, &result, Some(change));
             let _ = answer.send(result);
         });
         record.schedule.renewal = Renewal::UnderWay(task);

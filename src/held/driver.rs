@@ -121,7 +121,7 @@ impl Engine {
             let attempt = engine.attempt(id, patience, renew);
             let Some((sending, result)) = attempt.await else { return };
             drop(permit);
-            engine.renewed(id, &sending, &result, Change::Nothing);
+            engine.renewed(id, &sending, &result, None);
         });
         record.schedule.renewal = Renewal::UnderWay(task);
     }
@@ -163,13 +163,14 @@ impl Engine {
     }
 
     /// The renewal that the calling task carried out has ended. Ignored if the task was
-    /// cancelled or replaced meanwhile. If it succeeded, it also makes this change.
+    /// cancelled or replaced meanwhile. If it was the app's and succeeded, it also makes this
+    /// change.
     pub(super) fn renewed(
         &self,
         id: RecordId,
         sending: &Sending,
         result: &Result<Renewed, LockError>,
-        change: Change,
+        change: Option<Change>,
     ) {
         let now = Instant::now();
         let mut table = self.table();
@@ -177,7 +178,8 @@ impl Engine {
         if !record.schedule.renewal.is_this_task() || record.keeper.is_nobody() {
             return;
         }
-        let remaining = record.schedule.remaining_ratio(now).filter(|_| result.is_ok());
+        let remaining =
+            record.schedule.remaining_ratio(now).filter(|_| result.is_ok() && change.is_none());
         let observer = record.holding.resource.store.store().observer();
         observer.renewed(Outcome::of(result), remaining);
         if let Err(LockError::Unsupported(answer)) = result
@@ -192,7 +194,7 @@ impl Engine {
         }
         match record.renewal_ended(sending, result, now) {
             None => {
-                if result.is_ok() {
+                if let (Ok(_), Some(change)) = (result, change) {
                     record.change(change, sending.at());
                 }
                 self.reschedule(&mut table, id);

@@ -1,4 +1,4 @@
-//! Limits how many renewals are under way towards one store, and queues the others.
+//! Limits how many renewals are under way towards one server of a store, and queues the others.
 
 use std::{
     collections::BTreeSet,
@@ -13,7 +13,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use super::record::RecordId;
 
-/// The renewals of one store. Each store has its own lane, so that a backend that does
+/// The renewals towards one server of a store. Each has its own lane, so that one that does
 /// not answer delays the renewals of no other.
 pub(super) struct Lane {
     places: Arc<Semaphore>,
@@ -36,6 +36,11 @@ impl Lane {
             due: BTreeSet::new(),
             backlog: Arc::default(),
         }
+    }
+
+    /// Whether nothing is queued or under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.due.is_empty() && Arc::strong_count(&self.places) == 1
     }
 
     pub(super) fn enqueue(&mut self, safe_deadline: Instant, id: RecordId) {

@@ -97,7 +97,6 @@ mod tests {
             lock_id: LockId::random(),
             id: None,
             claims: Vec::new(),
-            ttl: Duration::from_secs(30),
         };
         Loss { cause, grant, request: None }
     }

@@ -221,7 +221,6 @@ impl Record {
             lock_id: self.holding.lock_id.clone(),
             id: self.holding.grant_id,
             claims: self.claims.iter().collect(),
-            ttl: self.schedule.belief.ttl(),
         }
     }
 

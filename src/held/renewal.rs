@@ -29,8 +29,8 @@ pub(super) enum Renewal {
     Off,
     /// The next renewal is due then.
     Waiting(Instant),
-    /// Due. It is in its store's lane under this safe deadline.
-    Queued(Instant),
+    /// Due. It is in the lane of this server of its store, under this safe deadline.
+    Queued { server: u64, at: Instant },
     /// This task renews the lock. There is at most one such task per lock (trap 11).
     UnderWay(JoinHandle<()>),
     /// Due, but the app is unhealthy.
@@ -55,11 +55,11 @@ impl Renewal {
         }
     }
 
-    /// Takes the place in the lane, leaving `Off`. Any other state stays.
-    pub(super) fn take_queued(&mut self) -> Option<Instant> {
-        let Self::Queued(at) = *self else { return None };
+    /// Takes the place in the lane of this server, leaving `Off`. Any other state stays.
+    pub(super) fn take_queued(&mut self) -> Option<(u64, Instant)> {
+        let Self::Queued { server, at } = *self else { return None };
         *self = Self::Off;
-        Some(at)
+        Some((server, at))
     }
 }
 

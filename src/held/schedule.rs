@@ -133,11 +133,11 @@ impl RenewalSchedule {
         }
     }
 
-    /// A renewal waits for a place in its store's lane. Returns its key there: the
+    /// A renewal waits for a place in the lane of this server. Returns its key there: the
     /// nearest safe deadline is served first.
-    pub(super) fn queue(&mut self) -> Instant {
+    pub(super) fn queue(&mut self, server: u64) -> Instant {
         let at = self.belief.safe_deadline();
-        self.renewal = Renewal::Queued(at);
+        self.renewal = Renewal::Queued { server, at };
         at
     }
 
@@ -193,7 +193,7 @@ impl RenewalSchedule {
 
     /// A renewal failed, or nobody knows: tried again until the safe deadline.
     pub(super) fn failed(&mut self, now: Instant, jitter: f64) {
-        if !self.automatic {
+        if !self.automatic || self.is_stopped {
             self.renewal = Renewal::Off;
             return;
         }

@@ -25,8 +25,8 @@ pub(super) struct Table {
     by_name: HashMap<GrantName, RecordId>,
     by_request: HashMap<Request, RecordId>,
     timers: BTreeSet<(Instant, RecordId)>,
-    /// By the name of their store.
-    lanes: BTreeMap<Arc<str>, Lane>,
+    /// By the store's name and the server.
+    lanes: BTreeMap<(Arc<str>, u64), Lane>,
     lane_in_flight_max: usize,
     next_id: RecordId,
     /// When the driver wakes by itself; `None` means never.
@@ -210,24 +210,31 @@ impl Table {
         }
     }
 
-    /// Puts a record into its store's queue for a renewal.
+    /// Puts a record into the queue of its server for a renewal.
     pub(super) fn enqueue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        let safe_deadline = record.schedule.queue();
+        let Resource { store, id: resource } = &record.holding.resource;
+        let server = store.store().server_of(resource);
+        let key = (Arc::clone(store.name()), server);
+        let safe_deadline = record.schedule.queue(server);
         let in_flight_max = self.lane_in_flight_max;
+        if !self.lanes.contains_key(&key) {
+            // Servers come and go.
+            self.lanes.retain(|_, lane| !lane.is_idle());
+        }
         self.lanes
-            .entry(Arc::clone(record.holding.resource.store.name()))
+            .entry(key)
             .or_insert_with(|| Lane::new(in_flight_max))
             .enqueue(safe_deadline, id);
         self.reschedule(id);
     }
 
-    /// Takes a record out of its store's queue, if it is there.
+    /// Takes a record out of its server's queue, if it is there.
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        if let Some(at) = record.schedule.renewal.take_queued()
-            && let Some(lane) = self.lanes.get_mut(record.holding.resource.store.name())
-        {
+        let Some((server, at)) = record.schedule.renewal.take_queued() else { return };
+        let key = (Arc::clone(record.holding.resource.store.name()), server);
+        if let Some(lane) = self.lanes.get_mut(&key) {
             lane.dequeue(at, id);
         }
     }

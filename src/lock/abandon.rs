@@ -1,6 +1,6 @@
 //! Ends grants that nobody holds any more.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
@@ -21,8 +21,6 @@ pub struct Abandoned {
     /// The attempts of this process that may have got the grant last. If another attempt has
     /// claimed it since, it is left alone.
     pub claims: Vec<AttemptId>,
-    /// After this long the grant has ended by itself.
-    pub ttl: Duration,
 }
 
 /// An abandoned grant. While it exists, renewals and repeated requests that find the grant wait.
@@ -42,7 +40,7 @@ impl Store {
         Abandonment { settler, grant, ending }
     }
 
-    /// Whether a grant with this lock ID is abandoned, or undone, and has not ended yet.
+    /// Whether a grant with this lock ID is abandoned, undone or unlocked, and has not ended yet.
     #[must_use]
     pub fn is_ending(&self, resource: &ResourceId, lock_id: &LockId) -> bool {
         self.0.settler.registry().is_ending(&(resource.clone(), lock_id.clone()), None)
@@ -50,12 +48,12 @@ impl Store {
 }
 
 impl Abandonment {
-    /// Releases the grant until the backend has confirmed it, or until its TTL has ended it
+    /// Releases the grant until the backend has confirmed it, or until any TTL has ended it
     /// (trap 24). That goes on if the future is dropped.
     pub async fn end(self) {
         let Self { settler, grant, ending } = self;
-        let Abandoned { resource, lock_id, id, claims, ttl } = grant;
-        let give_up = Instant::now() + ttl;
+        let Abandoned { resource, lock_id, id, claims } = grant;
+        let give_up = Instant::now() + settler.horizon;
         let lock = (resource.clone(), lock_id.clone());
         for claim in claims {
             let of = ReleaseOf::Claim(lock_id.clone(), claim);

@@ -262,6 +262,13 @@ pub trait Backend: Any + Send + Sync {
         None
     }
 
+    /// Which of its servers has the resource now. Renewals towards one that does not answer do
+    /// not hold up those towards another.
+    fn server_of(&self, resource: &ResourceId) -> u64 {
+        let _ = resource;
+        0
+    }
+
     /// Acquires a resource that is free and that nobody waits for.
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError>;
 

@@ -95,6 +95,12 @@ impl LockId {
         Self(Arc::from(&*Uuid::new_v4().hyphenated().encode_lower(&mut buffer)))
     }
 
+    /// Whether it has the form of [`LockId::random`]. If not, a caller chose it.
+    #[must_use]
+    pub fn may_be_random(&self) -> bool {
+        self.0.len() == uuid::fmt::Hyphenated::LENGTH && Uuid::parse_str(&self.0).is_ok()
+    }
+
     /// The whole ID: for the wire and the backend, never for a log.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -318,6 +324,7 @@ mod tests {
     fn lock_ids_are_made_as_random_uuids() {
         let id = LockId::random();
         assert_eq!(Uuid::parse_str(id.as_str()).unwrap().get_version_num(), 4);
+        assert!(id.may_be_random() && !LockId::new("a").unwrap().may_be_random());
         assert_ne!(id, LockId::random());
     }
 }

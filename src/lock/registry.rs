@@ -69,11 +69,13 @@ impl Entry {
 
     /// Whether this grant is being ended. `None` may be any grant.
     fn is_ending(&self, grant: Option<GrantId>) -> bool {
-        let is_ending = |state: &GrantMoves| state.ending > 0;
-        if grant.is_none() {
-            return self.grants.values().any(is_ending);
-        }
-        self.grants.get(&grant).is_some_and(is_ending)
+        self.may_be(grant).any(|state| state.ending > 0)
+    }
+
+    /// What is under way with this grant, or with one that may be it.
+    fn may_be(&self, grant: Option<GrantId>) -> impl Iterator<Item = &GrantMoves> {
+        let is_it = move |id: Option<GrantId>| id.is_none() || grant.is_none() || id == grant;
+        self.grants.iter().filter(move |(id, _)| is_it(**id)).map(|(_, state)| state)
     }
 }
 
@@ -202,8 +204,9 @@ impl Look<'_> {
     /// grant that is being ended counts, and none that was.
     pub(super) fn may_answer(&self, grant: Option<GrantId>) -> bool {
         self.registry.with(&self.lock, |entry| {
-            let state = entry.grants.get_mut(&grant);
-            if state.is_some_and(|state| state.ended > self.number) || entry.is_ending(grant) {
+            let has_ended = |state: &GrantMoves| state.ended > self.number;
+            let was_ended = grant.is_some() && entry.may_be(grant).any(has_ended);
+            if was_ended || entry.is_ending(grant) {
                 return false;
             }
             if let (Some(_), Some(state)) = (grant, entry.grants.get_mut(&grant)) {

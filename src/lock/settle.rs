@@ -49,7 +49,7 @@ pub(super) struct Settler {
     registry: Arc<Registry>,
     operation_timeout: Duration,
     /// After this long, the grant of any release has expired.
-    horizon: Duration,
+    pub(super) horizon: Duration,
 }
 
 /// The releases that are not settled.
@@ -105,7 +105,13 @@ impl Settler {
             ReleaseOf::Attempt(attempt) => self.registry.acquire(attempt),
             _ => None,
         };
-        Pending { settler: self.clone(), release: Some(release), acquisition, is_grant: false }
+        Pending {
+            settler: self.clone(),
+            release: Some(release),
+            acquisition,
+            ending: None,
+            is_grant: false,
+        }
     }
 
     /// What is being acquired and ended.
@@ -134,10 +140,10 @@ impl Settler {
     pub(super) fn add(&self, release: Arc<Release>, ending: Option<Ending>, give_up: Instant) {
         let backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
         let mut queue = self.releases.queue.lock();
-        // Attempts are limited, since none begins when so much is unsettled. Unlocks
-        // may be repeated without end during an outage.
-        let is_attempt = matches!(release.of, ReleaseOf::Attempt(_));
-        if !is_attempt && queue.unsettled >= UNSETTLED_MAX {
+        // What this process has acquired is limited, since nothing is acquired when so much is
+        // unsettled. Unlocks may be repeated without end during an outage.
+        let is_own = matches!(release.of, ReleaseOf::Attempt(_) | ReleaseOf::Claim(..));
+        if !is_own && queue.unsettled >= UNSETTLED_MAX {
             warn!(
                 resource = release.resource.as_str(),
                 limit = UNSETTLED_MAX,
@@ -254,6 +260,8 @@ pub(super) struct Pending {
     release: Option<Arc<Release>>,
     /// The acquisition that the release would undo, if it is one that its caller can name.
     acquisition: Option<Acquisition>,
+    /// Notes that its grant is being ended.
+    ending: Option<Ending>,
     /// Whether the attempt was granted.
     is_grant: bool,
 }
@@ -262,6 +270,12 @@ impl Pending {
     /// The attempt was granted: what is cleaned up from now on is a grant.
     pub(super) fn granted(mut self) -> Self {
         self.is_grant = true;
+        self
+    }
+
+    /// The release is under way already: whoever finds its grant waits until that has ended.
+    pub(super) fn ending(mut self, ending: Option<Ending>) -> Self {
+        self.ending = ending;
         self
     }
 
@@ -298,10 +312,14 @@ impl Drop for Pending {
         if release.is_open() {
             return;
         }
-        let ending = self.acquisition.as_ref().and_then(Acquisition::undo);
-        if self.acquisition.is_some() && ending.is_none() {
-            return;
-        }
+        let ending = match &self.acquisition {
+            None => self.ending.take(),
+            Some(acquisition) => match acquisition.undo() {
+                Some(ending) => Some(ending),
+                // Its caller has renewed the grant.
+                None => return,
+            },
+        };
         if self.is_grant {
             self.settler.observer.undone();
         }

@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Backend, BackendError, Feature, LockError, Release, ReleaseOf, RenewRequest, Renewal,
-    Renewed, Settings, Ttl, UnlockRequest, Violation,
+    Renewed, ResourceId, Settings, Ttl, UnlockRequest, Violation,
     grant_ids::GrantIds,
     inspect::Watches,
     join::Joins,
@@ -86,6 +86,12 @@ impl Store {
         self.0.backend.features()
     }
 
+    /// Which of the backend's servers has the resource now.
+    #[must_use]
+    pub fn server_of(&self, resource: &ResourceId) -> u64 {
+        self.0.backend.server_of(resource)
+    }
+
     /// Observes the store, and what is done with its locks.
     #[must_use]
     pub fn observer(&self) -> &Arc<dyn Observe> {
@@ -99,7 +105,8 @@ impl Store {
     }
 
     /// Starts the TTL of a live grant again. If that grant is being ended, because its caller
-    /// went away, the renewal waits until it has ended, and then looks for another.
+    /// went away or has unlocked it, the renewal waits until it has ended, and then looks for
+    /// another.
     pub async fn renew(&self, request: RenewRequest) -> Result<Renewed, LockError> {
         let _call = self.0.calls.token();
         let renewal = Renewal {
@@ -150,11 +157,12 @@ impl Store {
 
     async fn release(&self, request: UnlockRequest, until: Instant) -> Result<(), LockError> {
         let _call = self.0.calls.token();
-        let mut known = None;
+        let (mut known, mut ending) = (None, None);
         match &request.of {
             ReleaseOf::Owner(lock_id) => {
                 let lock = (request.resource.clone(), lock_id.clone());
                 known = self.0.grant_ids.take(&lock);
+                ending = Some(self.0.settler.registry().end(lock, None));
             }
             ReleaseOf::Token(..) => {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
@@ -169,7 +177,7 @@ impl Store {
         }
         let release = Release { known, ..Release::new(request.resource, request.of) };
         let release = Arc::new(release);
-        let pending = self.0.settler.guard(Arc::clone(&release));
+        let pending = self.0.settler.guard(Arc::clone(&release)).ending(ending);
         let unlocking = self.0.backend.unlock(&release, until);
         match self.0.bounded(Verb::Unlock, until, unlocking).await {
             Err(BackendError::Unknown(why)) if release.is_open() => {

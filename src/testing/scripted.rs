@@ -37,6 +37,7 @@ pub enum Fault {
 pub struct Script {
     /// The TTLs granted are multiples of this, rounded up.
     rounds_to: Mutex<Option<Duration>>,
+    elsewhere: Mutex<Option<&'static str>>,
     next_tries: Mutex<VecDeque<Fault>>,
     next_renewals: Mutex<VecDeque<Fault>>,
     every_renewal: Mutex<Option<Fault>>,
@@ -64,6 +65,16 @@ impl Script {
             let times = ttl.as_ms().div_ceil(u64::try_from(whole.as_millis()).unwrap());
             Ttl::new(whole * u32::try_from(times).unwrap(), Duration::MAX).unwrap()
         })
+    }
+
+    /// Resources whose names begin so are another server's.
+    pub fn on_another_server(&self, prefix: &'static str) {
+        *self.elsewhere.lock().unwrap() = Some(prefix);
+    }
+
+    fn is_elsewhere(&self, resource: &ResourceId) -> bool {
+        let prefix = *self.elsewhere.lock().unwrap();
+        prefix.is_some_and(|prefix| resource.as_str().starts_with(prefix))
     }
 
     /// Adds the fault of one more try.
@@ -144,6 +155,10 @@ impl Backend for Scripted {
         self.inner.features()
     }
 
+    fn server_of(&self, resource: &ResourceId) -> u64 {
+        self.script.is_elsewhere(resource).into()
+    }
+
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
         let fault = self.script.next_tries.lock().unwrap().pop_front();
         let attempt = Attempt { ttl: self.script.rounded(attempt.ttl), ..attempt.clone() };
@@ -161,7 +176,9 @@ impl Backend for Scripted {
         let _in_flight = InFlight(&script.in_flight);
         script.in_flight_max.fetch_max(in_flight, Ordering::SeqCst);
         let next = script.next_renewals.lock().unwrap().pop_front();
-        let fault = next.or(*script.every_renewal.lock().unwrap());
+        let is_elsewhere = script.is_elsewhere(&renewal.resource);
+        let every = *script.every_renewal.lock().unwrap();
+        let fault = next.or(every.filter(|_| !is_elsewhere));
         let renewal = Renewal { ttl: script.rounded(renewal.ttl), ..renewal.clone() };
         faulted(fault, self.inner.renew(&renewal, until)).await
     }

@@ -102,6 +102,22 @@ async fn a_silent_store_holds_up_no_other() {
     assert!(!setup.is_free("mine").await);
 }
 
+/// One silent master of a Cluster once took the places of all.
+#[tokio::test(start_paused = true)]
+async fn a_silent_server_holds_up_no_other_of_its_store() {
+    let limits = EngineOptions { renewals_in_flight_max: 4, ..EngineOptions::default() };
+    let setup = setup_with(limits);
+    setup.script.on_another_server("mine");
+    setup.script.on_every_renewal(Some(Fault::Silent));
+    for lock in 0..100 {
+        setup.hold(&format!("r{lock}")).await;
+    }
+    setup.hold("mine").await;
+    sleep(TTL * 4).await;
+    assert_eq!(setup.engine.held(), 1);
+    assert!(!setup.is_free("mine").await);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_unhealthy_app_renews_nothing_and_a_healthy_one_what_is_still_held() {
     let mut setup = setup();

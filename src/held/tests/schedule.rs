@@ -34,7 +34,7 @@ async fn a_renewal_is_due_at_about_a_third_of_the_ttl() {
 async fn a_lock_is_lost_at_its_safe_deadline_while_a_renewal_is_under_way() {
     let now = Instant::now();
     let mut schedule = renewed(now);
-    schedule.queue();
+    schedule.queue(0);
     assert_eq!(schedule.next(), safe_deadline(now, TTL));
     assert_eq!(schedule.due(schedule.next()), Some(Due::Lose(Cause::Unreachable)));
 }
@@ -59,15 +59,26 @@ async fn one_failure_is_tried_again_and_a_success_counts_from_its_sending() {
     let now = Instant::now();
     let mut schedule = renewed(now);
     let failed_at = now + TTL / 3;
-    schedule.queue();
+    schedule.queue(0);
     schedule.failed(failed_at, 0.5);
     assert!(schedule.next() > failed_at && schedule.next() < failed_at + TTL / 8);
     let since = schedule.next();
-    schedule.queue();
+    schedule.queue(0);
     let sending = schedule.sends(since, TTL);
     schedule.renewed(&sending, Renewed { id: None, ttl: TTL, since }, 0.0);
     assert_eq!(schedule.belief.safe_deadline(), safe_deadline(since, TTL));
     assert_eq!(schedule.next(), since + TTL / 3);
+}
+
+/// A lock whose unlock had failed was renewed again because the app's own renewal failed, too.
+#[tokio::test(start_paused = true)]
+async fn after_an_unlock_a_failed_renewal_of_the_app_is_not_tried_again() {
+    let now = Instant::now();
+    let mut schedule = renewed(now);
+    schedule.stop();
+    schedule.sends(now, TTL);
+    schedule.failed(now, 0.5);
+    assert_eq!(schedule.next(), safe_deadline(now, TTL));
 }
 
 #[tokio::test(start_paused = true)]
@@ -80,7 +91,7 @@ async fn retries_are_spaced_out_and_go_on_to_the_safe_deadline() {
         match schedule.due(at) {
             Some(Due::Renew) => {
                 tries += 1;
-                schedule.queue();
+                schedule.queue(0);
                 schedule.failed(at, 0.5);
             }
             Some(Due::Lose(Cause::Unreachable)) => break at,
@@ -143,7 +154,7 @@ async fn the_shortest_ttl_leaves_time_for_two_attempts() {
     let ttl = Duration::from_millis(100);
     let mut schedule = of(now, ttl, true, MaxHold::Unlimited);
     let first_until = schedule.next() + schedule.attempt_patience();
-    schedule.queue();
+    schedule.queue(0);
     schedule.failed(first_until, 0.5);
     assert_eq!(schedule.due(schedule.next()), Some(Due::Renew));
 }

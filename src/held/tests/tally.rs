@@ -67,6 +67,17 @@ async fn a_renewal_is_reported_with_what_was_left_of_the_ttl() {
     assert_eq!(renewals.count(), recorded.remaining.len());
 }
 
+/// Heartbeats of the app once hid renewals that came late.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_by_the_app_says_nothing_of_the_sidecars() {
+    let (setup, _, recorder) = setup(1);
+    let granted = setup.hold("r").await;
+    for _ in 0..10 {
+        setup.renew("r", granted.lock_id.clone(), None).await.unwrap();
+    }
+    assert!(recorder.recorded().remaining.is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_of_a_backend_out_of_reach_is_lost_for_that_reason() {
     let (setup, script, recorder) = setup(1);

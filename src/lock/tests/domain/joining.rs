@@ -145,7 +145,6 @@ async fn the_end_of_one_joined_call_does_not_release_what_another_was_answered()
         lock_id: first.lock_id.clone(),
         id: first.id,
         claims: vec![first.attempt],
-        ttl: first.ttl,
     };
     store.abandon(abandoned).end().await;
     unlock(&store, "r", &again).await.unwrap();

@@ -3,7 +3,8 @@
 use std::{sync::atomic::Ordering, time::Duration};
 
 use leasehold_lock::{
-    AcquireRequest, LockError, LockId, RenewRequest, RequestId, UnlockRequest,
+    Abandoned, AcquireRequest, AttemptId, LockError, LockId, RenewRequest, RequestId,
+    UnlockRequest,
 };
 use tokio::time::Instant;
 
@@ -277,6 +278,40 @@ async fn an_unlock_whose_caller_left_is_completed() {
     no_record_left(&faulty).await;
 }
 
+/// The repeated request was answered with the grant, which the unlock then ended.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_request_is_not_answered_with_a_grant_that_an_unlock_ends() {
+    for fault in
+        [Fault::Delayed(Duration::from_secs(1)), Fault::Delayed(Duration::from_secs(9))]
+    {
+        let (store, faulty) = store();
+        let mut asked = request("r");
+        asked.request_id = RequestId::new("once").unwrap();
+        let first = store.try_lock(asked.clone()).await.unwrap();
+        assert!(first.receipt.accept());
+        faulty.script.on_unlock(fault);
+        // The caller goes away, or gets no answer.
+        let left = tokio::time::timeout(Duration::from_millis(10), unlock(&store, "r", &first));
+        assert!(left.await.is_err());
+        let again = store.try_lock(asked).await.unwrap();
+        assert!(again.receipt.accept());
+        assert_ne!(again.id, first.id);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        store.renew(renewal(again.lock_id.as_str())).await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_does_not_find_a_grant_that_is_being_unlocked() {
+    let (store, faulty) = store();
+    let held = hold(&store, "r").await;
+    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    let renewing = store.renew(renewal(held.lock_id.as_str()));
+    let (unlocked, renewed) = tokio::join!(unlock(&store, "r", &held), renewing);
+    unlocked.unwrap();
+    assert_eq!(renewed.unwrap_err(), LockError::NotFound { held: false });
+}
+
 /// A release that ended before it was sent was carried out later, against what was held then.
 /// Trap: domain 21, domain 47
 #[tokio::test(start_paused = true)]
@@ -382,4 +417,14 @@ async fn with_too_many_unsettled_releases_acquisitions_are_refused() {
         unsettled += 1;
     };
     assert_eq!((refused, unsettled), (LockError::Overloaded, 100_000));
+    // What this process holds is released all the same: it was left to its TTL.
+    let held = Abandoned {
+        resource: "r0".parse().unwrap(),
+        lock_id: LockId::random(),
+        id: None,
+        claims: vec![AttemptId::random()],
+    };
+    let released = tokio::time::timeout(Duration::from_millis(1), store.abandon(held).end());
+    assert!(released.await.is_err());
+    assert_eq!(store.unsettled(), 100_001);
 }
