@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use leasehold_lock::{
     Attempt, Backend, BackendError, Feature, Grant, Release, ReleaseOf, Renewal, Renewed,
-    Settings, inspect::Inspect,
+    ResourceId, Settings, inspect::Inspect,
 };
 use tokio::time::Instant;
 use tokio_util::{
@@ -93,6 +93,10 @@ impl Backend for RedisBackend {
 
     fn reason_without(&self, feature: Feature) -> Option<&'static str> {
         (feature == Feature::Shared).then_some(NOT_SHARED)
+    }
+
+    fn server_of(&self, resource: &ResourceId) -> u64 {
+        self.core.router.link(resource).map_or(0, |link| link.id)
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {

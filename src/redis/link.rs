@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -34,7 +34,8 @@ use super::{
 };
 
 const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
-const REOPEN_DELAY_MAX: Duration = Duration::from_secs(1);
+/// With its jitter, which may double it, shorter than a wait outlives `operationTimeout` by.
+pub(super) const REOPEN_DELAY_MAX: Duration = Duration::from_millis(350);
 /// How often the connection is checked, whether or not it is used.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 /// How many earlier connections are remembered, to be ended when their server is reached
@@ -66,8 +67,13 @@ pub(super) async fn in_turn<T>(turn: OwnedSemaphorePermit, call: impl Future<Out
     }
 }
 
+/// The ID of the last link.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
 /// Keeps a connection to a server.
 pub(super) struct Link {
+    /// No other link of this process has the same.
+    pub(super) id: u64,
     sessions: watch::Sender<Option<Arc<Session>>>,
     operation_timeout: Duration,
     /// Why there is no connection.
@@ -86,6 +92,7 @@ impl Link {
     /// A link that uses this connection first.
     pub(super) fn new(first: Option<Session>, operation_timeout: Duration) -> Self {
         Self {
+            id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             is_monitored: AtomicBool::new(first.as_ref().is_some_and(|it| it.is_monitored)),
             sessions: watch::Sender::new(first.map(Arc::new)),
             operation_timeout,

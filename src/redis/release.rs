@@ -77,28 +77,30 @@ impl Core {
     /// If it is not known which grant that is, the first sending ends it only if no other grant
     /// can ever have its lock ID, because leasehold chose it. Otherwise the answer names the
     /// grant, and the next sending ends that one. So a sending whose answer is lost can be
-    /// repeated at any time. A repeated call ends nothing that only its own answer names, so an
-    /// unlock by a process that does not know the grant may leave it to its TTL.
+    /// repeated at any time. Until then the target is open, unless leasehold may have chosen the
+    /// lock ID.
     pub(super) async fn release_owned(
         self: &Arc<Self>,
         release: &Release,
         lock_id: &LockId,
         until: Instant,
     ) -> Result<(), BackendError> {
-        let (resource, lock_id) = (&release.resource, lock_id.as_str());
+        let resource = &release.resource;
         let fixed = release.target.fixed();
         let is_first = fixed.is_none();
         let known = || release.known.map(|id| id.to_string().into()).unwrap_or_default();
         let aim = fixed.unwrap_or_else(known);
-        release.target.fix(aim.clone());
-        let ending = Ending { lock_id, aim: &aim };
+        if !aim.is_empty() || lock_id.may_be_random() {
+            release.target.fix(aim.clone());
+        }
+        let ending = Ending { lock_id: lock_id.as_str(), aim: &aim };
         let (again, reply) = self.send(resource, ending, until).await?;
         match reply {
             // Nothing was ended yet: without an aim, only a grant ends whose lock ID leasehold
             // chose, and the grant that is named has one that a caller chose.
             Reply::Other { target } if is_first && (aim.is_empty() || !again) => {
                 release.target.fix(target.clone());
-                let ending = Ending { lock_id, aim: &target };
+                let ending = Ending { lock_id: lock_id.as_str(), aim: &target };
                 self.end_one(resource, ending, until).await
             }
             reply => released(&reply, again),
@@ -147,6 +149,7 @@ impl Core {
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Box<str>, BackendError> {
+        // There may be some to end.
         self.router.expect_readers(resource);
         let answer = self.router.run(Verb::Target, resource, |_, _| {}, until).await;
         let answer = answer.map_err(only_read)?;

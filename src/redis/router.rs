@@ -86,7 +86,7 @@ impl Router {
         let all = Keys::All(std::slice::from_ref(resource));
         let is_expected = self.shared.lock().contains(resource);
         let keys = match verb {
-            _ if is_expected => all,
+            _ if is_expected || verb == Verb::Target => all,
             Verb::Renew => Keys::Grant(resource),
             // It finds a queue at a free resource only if something went wrong.
             Verb::Try => Keys::WithoutQuestion(resource),

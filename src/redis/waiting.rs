@@ -18,13 +18,15 @@ use super::{
     core::{Core, FIRST_LOOK, out_of_memory},
     entry,
     library::Verb,
-    link::{Post, in_turn},
+    link::{Post, REOPEN_DELAY_MAX, in_turn},
     reply::Reply,
     waiters::{StraightGrant, Summons, WaiterHandle},
 };
 
 /// How much longer than the operation timeout an outage may last without ending a wait.
 const OUTAGE_GRACE: Duration = Duration::from_secs(1);
+// A wait ended although the server was back, because the next try to connect came later.
+const _: () = assert!(2 * REOPEN_DELAY_MAX.as_millis() < OUTAGE_GRACE.as_millis());
 /// How long a waiter that was refused a new place waits before it retries.
 const REENTRY_DELAY: Duration = Duration::from_millis(200);
 

@@ -175,7 +175,6 @@ async fn a_release_spares_what_a_repeated_request_has_got_elsewhere() {
                 lock_id: granted.lock_id.clone(),
                 id: granted.id,
                 claims: vec![granted.attempt],
-                ttl: granted.ttl,
             };
             store.abandon(abandoned).end().await;
         };

@@ -50,6 +50,24 @@ async fn an_unlock_during_a_reconnect_is_completed_though_its_request_is_lost() 
     assert!(!is_held(&mut server.connect()));
 }
 
+/// Its outcome was reported as unknown, and it was never completed.
+#[tokio::test]
+async fn an_unlock_that_has_only_asked_which_grant_is_meant_was_not_sent() {
+    let server = RedisServer::start();
+    let (here, there) = (backend(&server.address()).await, backend(&server.address()).await);
+    there.try_lock(&attempt("me"), in_time()).await.unwrap();
+    server.process.suspend().unwrap();
+    let release = owner("me");
+    let until = tokio::time::Instant::now() + SECOND / 5;
+    let ended = here.unlock(&release, until).await;
+    assert!(matches!(ended, Err(BackendError::Unknown(_))), "{ended:?}");
+    assert!(release.target.fixed().is_none());
+    server.process.resume().unwrap();
+    assert!(is_held(&mut server.connect()));
+    assert_eq!(here.unlock(&owner("me"), in_time()).await, Ok(()));
+    assert!(!is_held(&mut server.connect()));
+}
+
 /// Trap: redis 47
 #[tokio::test]
 async fn an_unlock_of_a_foreign_lock_is_completed_though_its_request_is_lost() {
