@@ -170,7 +170,9 @@ impl Router {
                     way.lost();
                 }
                 // The new master is asked.
-                Exchange::Refused(_) if session.is_outdated() => {}
+                Exchange::Refused(error) if session.is_outdated() => {
+                    lost |= may_be_partial(&error);
+                }
                 Exchange::Refused(error) => {
                     // It has no memory for a new grant or place. The attempt may have one.
                     if is_out_of_memory(&error)
