@@ -163,8 +163,8 @@ impl Engine {
     }
 
     /// The renewal that the calling task carried out has ended. Ignored if the task was
-    /// cancelled or replaced meanwhile. If it was the app's and succeeded, it also makes this
-    /// change.
+    /// cancelled or replaced meanwhile. `change` is what a renewal by the app also changes if it
+    /// succeeds; `None` for the engine's own.
     pub(super) fn renewed(
         &self,
         id: RecordId,

@@ -1,12 +1,13 @@
 //! The acquisitions and ends of grants in this process, by lock ID.
 //!
 //! A caller may name a lock before its acquisition is answered, because it chose the lock ID, and
-//! while the lock is being ended: because the grant was not received, or is no longer held. The
-//! registry keeps three promises for such a lock:
+//! while the lock is being ended: because the grant was not received, is no longer held, or is being
+//! unlocked. The registry keeps three promises for such a lock:
 //!
 //! - A renewal, or a repeated request, that finds a grant which is being ended waits until that
 //!   has happened, and asks again. It is never answered with a lock that then ends.
-//! - It waits for that grant only. There may always be other acquisitions with its lock ID.
+//! - It waits for that grant only, and for unlocks, which name a lock ID and no grant. There may
+//!   always be other acquisitions with its lock ID.
 //! - A grant that was renewed before its acquisition was answered is not undone: its caller has it.
 
 use std::{

@@ -76,7 +76,7 @@ pub enum ReleaseOf {
 /// reply is lost. Meanwhile the holder unlocks, and the next caller is granted 8. The domain
 /// repeats the same [`Release`], whose target is still 7, so the backend leaves 8 alone.
 ///
-/// While the target is open, nothing was sent: a call that ends then has failed as
+/// While the target is open, nothing that could end a grant was sent: a call that ends then has failed as
 /// [`BackendError::Unavailable`](super::BackendError::Unavailable), and the domain never
 /// repeats it, because it might then end a grant made since.
 ///

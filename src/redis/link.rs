@@ -34,7 +34,7 @@ use super::{
 };
 
 const REOPEN_DELAY_MIN: Duration = Duration::from_millis(20);
-/// With its jitter, which may double it, shorter than a wait outlives `operationTimeout` by.
+/// Jitter may double it.
 pub(super) const REOPEN_DELAY_MAX: Duration = Duration::from_millis(350);
 /// How often the connection is checked, whether or not it is used.
 const HEARTBEAT: Duration = Duration::from_secs(5);

@@ -77,8 +77,8 @@ impl Core {
     /// If it is not known which grant that is, the first sending ends it only if no other grant
     /// can ever have its lock ID, because leasehold chose it. Otherwise the answer names the
     /// grant, and the next sending ends that one. So a sending whose answer is lost can be
-    /// repeated at any time. Until then the target is open, unless leasehold may have chosen the
-    /// lock ID.
+    /// repeated at any time. The target stays open until the answer names the grant, unless
+    /// leasehold may have chosen the lock ID: then the first sending may already end it.
     pub(super) async fn release_owned(
         self: &Arc<Self>,
         release: &Release,
@@ -149,7 +149,7 @@ impl Core {
         resource: &ResourceId,
         until: Instant,
     ) -> Result<Box<str>, BackendError> {
-        // There may be some to end.
+        // The grants to end may be those of readers.
         self.router.expect_readers(resource);
         let answer = self.router.run(Verb::Target, resource, |_, _| {}, until).await;
         let answer = answer.map_err(only_read)?;

@@ -25,7 +25,7 @@ use super::{
 
 /// How much longer than the operation timeout an outage may last without ending a wait.
 const OUTAGE_GRACE: Duration = Duration::from_secs(1);
-// A wait ended although the server was back, because the next try to connect came later.
+// Otherwise a wait could end although the server is back, before the next try to connect.
 const _: () = assert!(2 * REOPEN_DELAY_MAX.as_millis() < OUTAGE_GRACE.as_millis());
 /// How long a waiter that was refused a new place waits before it retries.
 const REENTRY_DELAY: Duration = Duration::from_millis(200);

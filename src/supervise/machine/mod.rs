@@ -263,11 +263,14 @@ impl Machine {
                 run.ended.get_or_insert(Ended { exit, at: now, are_descendants_named: false });
             }
             (State::Runs(run), Event::Children { left }) => run.left = left,
-            (State::Releasing { exit, ran: true, .. }, Event::Forced) => {
+            // If the command was ended because of that, it was said before.
+            (State::Releasing { exit, ran: true, .. }, Event::Forced)
+                if *exit != exit::LOST =>
+            {
                 *exit = exit::LOST;
                 actions.push(Action::Say(Note::WasForced));
             }
-            // Its try had ended before the signal came, and left nothing.
+            // The try had failed before the signal came, so there is no lock to release.
             (State::Releasing { exit, .. }, Event::Refused { .. }) => {
                 let exit = *exit;
                 self.exit(exit, actions);

@@ -302,6 +302,16 @@ fn a_force_that_is_noticed_at_the_release_is_the_exit_status() {
 }
 
 #[test]
+fn a_force_that_ended_the_command_is_reported_once() {
+    let mut setup = Setup::running(RULES);
+    assert_eq!(setup.at(3.0, Event::Forced), [Action::Terminate(Reason::Forced)]);
+    setup.at(3.5, Event::Ended { exit: 143 });
+    assert_eq!(setup.on(Event::Children { left: false }), [Action::Release]);
+    assert_eq!(setup.on(Event::Forced), []);
+    assert_eq!(setup.on(Event::Released { confirmed: true }), [Action::Exit(exit::LOST)]);
+}
+
+#[test]
 fn a_signal_before_the_command_ran_is_the_exit_status_whatever_became_of_the_lock() {
     let mut setup = Setup::new(RULES);
     setup.on(Event::Granted { ttl: TTL });
