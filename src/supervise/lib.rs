@@ -32,11 +32,13 @@ mod look_up;
 mod machine;
 mod processes;
 mod protocol;
+mod running;
 mod say;
 mod signals;
 mod stub;
 mod supervisor;
 mod terminal;
+mod texts;
 
 pub use args::{EndSignal, LockOptions};
 pub use boot_time::BootTime;

@@ -5,11 +5,8 @@ use std::{
     ffi::OsString,
     fs::{self, File},
     io::{self, Write as _},
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::process::CommandExt as _,
-    },
-    process::{Command, Stdio},
+    os::fd::{AsFd as _, OwnedFd},
+    process::Command,
     thread,
     time::Duration,
 };
@@ -20,8 +17,7 @@ use rustix::{
     fs::{OFlags, fcntl_getfl, fcntl_setfl},
     pipe::{PipeFlags, pipe_with},
     process::{
-        DumpableBehavior, Pid, Signal, getpid, kill_process, set_child_subreaper,
-        set_dumpable_behavior,
+        DumpableBehavior, Pid, Signal, getpid, set_child_subreaper, set_dumpable_behavior,
     },
     time::{
         Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
@@ -34,19 +30,14 @@ use crate::{
     deadline::SharedDeadline,
     family::Family,
     look_up,
-    machine::{Action, Event, Machine, Note, Reason},
-    processes::{self, Child},
+    machine::{Action, Event, Machine, Note},
+    processes,
     protocol::{Lines, Pipe},
+    running::{Running, THIS_PROGRAM},
     say::{self, Verbosity},
     signals::Signals,
-    stub::{self, StubArgs},
-    terminal,
+    terminal, texts,
 };
-
-/// Variables that the command does not get.
-const SECRETS: [&str; 2] = ["LEASEHOLD_PASSWORD", "LEASEHOLD_PASSWORD_FILE"];
-/// Both processes and the stub run this program, even if its file was replaced since.
-const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// How long the lock process may take to end after its work.
 const REAP_WITHIN: Duration = Duration::from_millis(500);
@@ -99,16 +90,6 @@ struct Supervisor<'a> {
     lines: Lines,
     command: Option<Running>,
     token: Option<u64>,
-}
-
-/// The command, or what becomes the command.
-struct Running {
-    pid: Pid,
-    leads_group: bool,
-    is_started: bool,
-    is_prepared: bool,
-    /// Whether it has become the command, and is not the stub any more.
-    is_command: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -202,7 +183,7 @@ impl<'a> Supervisor<'a> {
             sources.push(PollFd::new(reports, PollFlags::IN));
         }
         // There is no signal for a child that has stopped: signal-hook asks for none.
-        let is_preparing = self.command.as_ref().is_some_and(|command| !command.is_command);
+        let is_preparing = self.command.as_ref().is_some_and(|command| !command.is_command());
         match poll(&mut sources, is_preparing.then_some(&PREPARING_INTERVAL)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -221,27 +202,11 @@ impl<'a> Supervisor<'a> {
         self.read_reports(&mut events)?;
         let left = self.family.look(self.command.as_ref().map(|command| command.pid))?;
         if let Some(command) = &mut self.command {
-            match processes::look(command.pid) {
-                Child::Lives if command.is_started && !command.is_command => {
-                    command.is_command = !stub::is_stub(command.pid);
-                    // Something else had stopped it before it listened for its start, so that
-                    // it has stopped once more, by itself.
-                    if !command.is_command && processes::has_stopped(command.pid) {
-                        stub::start(command.pid)?;
-                    }
-                }
-                Child::Lives if !command.is_prepared && processes::has_stopped(command.pid) => {
-                    command.is_prepared = true;
-                    events.push(Event::Ready);
-                }
-                Child::Ended(exit) if command.is_started => events.push(Event::Ended { exit }),
-                Child::Ended(exit) => {
-                    processes::reap(command.pid);
-                    self.command = None;
-                    events.push(Event::NotStarted { exit });
-                }
-                _ => {}
+            let event = command.look()?;
+            if matches!(event, Some(Event::NotStarted { .. })) {
+                self.command = None;
             }
+            events.extend(event);
         }
         events.extend([Event::Children { left }, Event::Woken]);
         Ok(events)
@@ -306,12 +271,11 @@ impl<'a> Supervisor<'a> {
                 Action::Start => self.let_run()?,
                 Action::Withdraw => {
                     if let Some(command) = self.command.take() {
-                        let _ = kill_process(command.pid, Signal::KILL);
-                        processes::reap_killed(command.pid);
+                        command.withdraw();
                     }
                 }
                 Action::Terminate(reason) => {
-                    self.say(Verbosity::Normal, || text_of(reason).to_owned());
+                    self.say(Verbosity::Normal, || texts::of_reason(reason).to_owned());
                     self.signal(self.job.options.signal.0, true)?;
                 }
                 Action::Forward { number } => {
@@ -347,43 +311,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts the stub, which stops before it becomes the command.
     fn prepare(&mut self) -> io::Result<()> {
-        let options = self.job.options;
-        let leads_group = !options.foreground && !terminal::is_in_foreground();
-        let mut stub = Command::new(THIS_PROGRAM);
-        stub.args(StubArgs::line(getpid(), &options.command))
-            .env("LEASEHOLD_RESOURCE", &options.resource)
-            .env("LEASEHOLD_STORE_NAME", self.job.store)
-            .stdin(Stdio::inherit());
-        match self.token {
-            Some(token) => stub.env("LEASEHOLD_FENCING_TOKEN", token.to_string()),
-            None => stub.env_remove("LEASEHOLD_FENCING_TOKEN"),
-        };
-        for secret in SECRETS {
-            stub.env_remove(secret);
-        }
-        if leads_group {
-            stub.process_group(0);
-        }
-        let pid = Pid::from_child(&stub.spawn()?);
-        self.command = Some(Running {
-            pid,
-            leads_group,
-            is_started: false,
-            is_prepared: false,
-            is_command: false,
-        });
+        let leads_group = !self.job.options.foreground && !terminal::is_in_foreground();
+        self.command = Some(Running::prepare(self.job, self.token, leads_group)?);
         Ok(())
     }
 
     fn let_run(&mut self) -> io::Result<()> {
-        let Some(command) = &mut self.command else { return Ok(()) };
+        let Some(command) = &self.command else { return Ok(()) };
         let (pid, leads_group) = (command.pid, command.leads_group);
-        command.is_started = true;
         let others = self.family.others();
+        // First, so that the lock process can end the command if this process ends.
         self.word(&Word::Starts { command: pid, leads_group, others });
-        stub::start(pid)
+        self.command.as_mut().map_or(Ok(()), Running::start)
     }
 
     /// Sends a signal to the command, and lets it go on if it was stopped. `to_orphans`: also to
@@ -399,52 +339,20 @@ impl<'a> Supervisor<'a> {
     }
 
     fn note(&self, note: Note) -> io::Result<()> {
-        let command = self.command.as_ref().map(|command| command.pid);
-        let named = || -> io::Result<String> {
-            let left = self.family.left(command)?.into_iter();
-            Ok(left.map(processes::name).collect::<Vec<_>>().join(", "))
+        let left = match note {
+            Note::WaitingForDescendants | Note::Survivors => {
+                self.family.left(self.command.as_ref().map(|command| command.pid))?
+            }
+            _ => Vec::new(),
         };
-        let text = match note {
-            Note::WaitingForDescendants => {
-                format!("the command has ended; waiting for what it left behind: {}", named()?)
-            }
-            Note::Survivors => format!(
-                "was killed and has not ended: {}; the lock is not released, and ends with its TTL",
-                named()?
-            ),
-            Note::TooLate => {
-                "the lock was granted too late to start the command; waiting for it again"
-                    .into()
-            }
-            Note::LockProcessDied => {
-                "the process that acquires and renews the lock has ended".into()
-            }
-            Note::WasForced => {
-                "somebody else has ended the lock, or the store has lost it, before the command \
-                 ended"
-                    .into()
-            }
-            Note::NotReleased => "the lock was not released; it ends with its TTL".into(),
-        };
-        self.say(Verbosity::Normal, || text);
+        let left = left.into_iter().map(processes::name).collect::<Vec<_>>().join(", ");
+        self.say(Verbosity::Normal, || texts::of_note(note, &left));
         Ok(())
     }
 
     fn say(&self, from: Verbosity, text: impl FnOnce() -> String) {
         if self.job.options.verbosity() >= from {
             say::line(&text());
-        }
-    }
-}
-
-fn text_of(reason: Reason) -> &'static str {
-    match reason {
-        Reason::NotRenewed => "the lock could not be renewed in time; ending the command",
-        Reason::Forced => {
-            "somebody else has ended the lock, or the store has lost it; ending the command"
-        }
-        Reason::MaxHold => {
-            "the lock was held for as long as --max-hold allows; ending the command"
         }
     }
 }
