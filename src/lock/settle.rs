@@ -5,7 +5,12 @@
 //! that went away, a panic) drops the guard armed, and the release is then
 //! carried out in the background until the backend has confirmed it.
 
-use std::{collections::BTreeMap, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{
     FutureExt as _,
@@ -31,7 +36,7 @@ use super::{
 /// is completed. An attempt's clean-up is never dropped: a waiter's forgotten place would
 /// stay in the queue.
 pub const UNSETTLED_MAX: usize = 100_000;
-/// How many releases are tried at the same time.
+/// How many releases of one server are tried at the same time.
 const CONCURRENT_MAX: usize = 256;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(50);
 const RETRY_DELAY_MAX: Duration = Duration::from_secs(2);
@@ -45,7 +50,7 @@ pub(super) struct Settler {
     observer: Arc<dyn Observe>,
     runtime: Handle,
     tasks: TaskTracker,
-    releases: Arc<Releases>,
+    queues: Arc<Mutex<Queues>>,
     registry: Arc<Registry>,
     operation_timeout: Duration,
     /// After this long, the grant of any release has expired.
@@ -54,22 +59,23 @@ pub(super) struct Settler {
 
 /// The releases that are not settled.
 #[derive(Default)]
-struct Releases {
-    queue: Mutex<Queue>,
-    /// Notified when a release was added.
-    added: Notify,
-}
-
-#[derive(Default)]
-struct Queue {
-    /// By the time of the next try.
-    waiting: BTreeMap<(Instant, u64), Unsettled>,
+struct Queues {
+    /// A server's queue is there as long as the task that tries its releases. So a server
+    /// that does not answer delays its own releases only.
+    by_server: HashMap<u64, Queue>,
     /// How many wait or are being tried.
     unsettled: usize,
     /// Counts additions, so that two releases may be due at the same time.
     added: u64,
-    /// Whether the task runs that tries them.
-    has_worker: bool,
+}
+
+/// The releases of one server.
+#[derive(Default)]
+struct Queue {
+    /// By the time of the next try.
+    waiting: BTreeMap<(Instant, u64), Unsettled>,
+    /// Notified when a release was added.
+    added: Arc<Notify>,
 }
 
 struct Unsettled {
@@ -92,7 +98,7 @@ impl Settler {
             observer,
             runtime: Handle::current(),
             tasks: TaskTracker::new(),
-            releases: Arc::default(),
+            queues: Arc::default(),
             registry: Arc::default(),
             operation_timeout: settings.operation_timeout,
             horizon: settings.ttl_max + Duration::from_secs(60),
@@ -101,17 +107,15 @@ impl Settler {
 
     /// A guard that carries `release` out when it is dropped armed.
     pub(super) fn guard(&self, release: Arc<Release>) -> Pending {
-        let acquisition = match &release.of {
-            ReleaseOf::Attempt(attempt) => self.registry.acquire(attempt),
+        let named = match &release.of {
+            ReleaseOf::Attempt(attempt) => self.registry.acquire(attempt).map(Named::Acquired),
+            ReleaseOf::Owner(lock_id) => {
+                let lock = (release.resource.clone(), lock_id.clone());
+                Some(Named::Ended(self.registry.end(lock, None)))
+            }
             _ => None,
         };
-        Pending {
-            settler: self.clone(),
-            release: Some(release),
-            acquisition,
-            ending: None,
-            is_grant: false,
-        }
+        Pending { settler: self.clone(), release: Some(release), named, is_grant: false }
     }
 
     /// What is being acquired and ended.
@@ -126,7 +130,7 @@ impl Settler {
 
     /// How many releases are not settled yet.
     pub(super) fn unsettled(&self) -> usize {
-        self.releases.queue.lock().unsettled
+        self.queues.lock().unsettled
     }
 
     /// Waits until nothing is left to settle.
@@ -139,11 +143,12 @@ impl Settler {
     /// Carries `release` out in the background until it is confirmed, or until `give_up`.
     pub(super) fn add(&self, release: Arc<Release>, ending: Option<Ending>, give_up: Instant) {
         let backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
-        let mut queue = self.releases.queue.lock();
+        let server = self.backend.server_of(&release.resource);
+        let mut queues = self.queues.lock();
         // What this process has acquired is limited, since nothing is acquired when so much is
         // unsettled. Unlocks may be repeated without end during an outage.
         let is_own = matches!(release.of, ReleaseOf::Attempt(_) | ReleaseOf::Claim(..));
-        if !is_own && queue.unsettled >= UNSETTLED_MAX {
+        if !is_own && queues.unsettled >= UNSETTLED_MAX {
             warn!(
                 resource = release.resource.as_str(),
                 limit = UNSETTLED_MAX,
@@ -151,33 +156,33 @@ impl Settler {
             );
             return;
         }
-        queue.unsettled += 1;
         let counted = Counted::new(Arc::clone(&self.observer), |it, n| it.unsettled(n));
         let unsettled =
             Unsettled { release, _ending: ending, backoff, give_up, _counted: counted };
-        queue.put(Instant::now(), unsettled);
-        if !std::mem::replace(&mut queue.has_worker, true) {
-            self.tasks.spawn_on(self.clone().work(), &self.runtime);
+        queues.unsettled += 1;
+        let is_new = !queues.by_server.contains_key(&server);
+        let added = queues.put(server, Instant::now(), unsettled);
+        added.notify_one();
+        if is_new {
+            self.tasks.spawn_on(self.clone().work(server, added), &self.runtime);
         }
-        drop(queue);
-        self.releases.added.notify_one();
     }
 
-    /// Tries releases as they come due, until none is left.
-    async fn work(self) {
+    /// Tries the releases of a server as they come due, until none is left.
+    async fn work(self, server: u64, added: Arc<Notify>) {
         let mut under_way = FuturesUnordered::new();
         loop {
             let room = CONCURRENT_MAX - under_way.len();
-            let due = self.releases.queue.lock().take_due(room);
+            let due = self.queues.lock().take_due(server, room);
             under_way.extend(due.into_iter().map(|unsettled| self.try_once(unsettled)));
-            let Some(next) = self.releases.queue.lock().next_try(under_way.is_empty()) else {
+            let Some(next) = self.queues.lock().next_try(server, under_way.is_empty()) else {
                 return;
             };
             let has_room = under_way.len() < CONCURRENT_MAX;
             tokio::select! {
-                Some(tried) = under_way.next() => self.tried(tried),
+                Some(tried) = under_way.next() => self.tried(server, tried),
                 () = sleep_until(next), if has_room => {}
-                () = self.releases.added.notified(), if has_room => {}
+                () = added.notified(), if has_room => {}
             }
         }
     }
@@ -191,23 +196,23 @@ impl Settler {
         (!settled).then_some(unsettled)
     }
 
-    fn tried(&self, failed: Option<Unsettled>) {
-        let mut queue = self.releases.queue.lock();
+    fn tried(&self, server: u64, failed: Option<Unsettled>) {
+        let mut queues = self.queues.lock();
         let now = Instant::now();
         match failed {
             Some(mut unsettled) if now < unsettled.give_up => {
                 let next_try = now + unsettled.backoff.next_delay();
-                queue.put(next_try, unsettled);
+                queues.put(server, next_try, unsettled);
             }
             Some(unsettled) => {
-                queue.unsettled -= 1;
+                queues.unsettled -= 1;
                 warn!(
                     resource = unsettled.release.resource.as_str(),
                     "an operation could not be \
                     settled; whatever it left has outlived its TTL"
                 );
             }
-            None => queue.unsettled -= 1,
+            None => queues.unsettled -= 1,
         }
     }
 
@@ -224,17 +229,21 @@ impl Settler {
     }
 }
 
-impl Queue {
-    fn put(&mut self, at: Instant, unsettled: Unsettled) {
+impl Queues {
+    /// Returns what wakes the task of this server.
+    fn put(&mut self, server: u64, at: Instant, unsettled: Unsettled) -> Arc<Notify> {
         self.added += 1;
-        self.waiting.insert((at, self.added), unsettled);
+        let queue = self.by_server.entry(server).or_default();
+        queue.waiting.insert((at, self.added), unsettled);
+        Arc::clone(&queue.added)
     }
 
-    fn take_due(&mut self, most: usize) -> Vec<Unsettled> {
+    fn take_due(&mut self, server: u64, most: usize) -> Vec<Unsettled> {
         let now = Instant::now();
         let mut due = Vec::new();
+        let Some(queue) = self.by_server.get_mut(&server) else { return due };
         while due.len() < most
-            && let Some(first) = self.waiting.first_entry()
+            && let Some(first) = queue.waiting.first_entry()
             && first.key().0 <= now
         {
             due.push(first.remove());
@@ -242,12 +251,13 @@ impl Queue {
         due
     }
 
-    /// When the next try is due; the end of the worker if there is nothing left
-    /// and it is `idle`.
-    fn next_try(&mut self, idle: bool) -> Option<Instant> {
-        let next = self.waiting.first_key_value().map(|((at, _), _)| *at);
+    /// When the next try is due. If there is nothing left and the task is `idle`, removes the
+    /// queue: that is the end of the task.
+    fn next_try(&mut self, server: u64, idle: bool) -> Option<Instant> {
+        let next =
+            self.by_server.get(&server)?.waiting.first_key_value().map(|((at, _), _)| *at);
         if idle && next.is_none() {
-            self.has_worker = false;
+            self.by_server.remove(&server);
             return None;
         }
         Some(next.unwrap_or_else(|| Instant::now() + RETRY_DELAY_MAX))
@@ -258,24 +268,24 @@ impl Queue {
 pub(super) struct Pending {
     settler: Settler,
     release: Option<Arc<Release>>,
-    /// The acquisition that the release would undo, if it is one that its caller can name.
-    acquisition: Option<Acquisition>,
-    /// Notes that its grant is being ended.
-    ending: Option<Ending>,
+    /// What others who name the lock ID must know of it; `None` if nobody can name it.
+    named: Option<Named>,
     /// Whether the attempt was granted.
     is_grant: bool,
+}
+
+/// What the registry knows of a grant that a caller can name.
+enum Named {
+    /// It is being acquired.
+    Acquired(Acquisition),
+    /// It is being ended.
+    Ended(Ending),
 }
 
 impl Pending {
     /// The attempt was granted: what is cleaned up from now on is a grant.
     pub(super) fn granted(mut self) -> Self {
         self.is_grant = true;
-        self
-    }
-
-    /// The release is under way already: whoever finds its grant waits until that has ended.
-    pub(super) fn ending(mut self, ending: Option<Ending>) -> Self {
-        self.ending = ending;
         self
     }
 
@@ -287,42 +297,44 @@ impl Pending {
     /// Cleans up now. Returns whether it was confirmed by `until` that nothing is left; if not,
     /// the clean-up continues in the background.
     pub(super) async fn settle(mut self, until: Instant) -> bool {
+        if !self.begin_end() {
+            return false;
+        }
         let Some(release) = self.release.clone() else { return true };
-        let _ending = match &self.acquisition {
-            Some(acquisition) => match acquisition.undo() {
-                Some(ending) => Some(ending),
-                // Its caller has renewed the grant.
-                None => return false,
-            },
-            None => None,
-        };
         let settled = self.settler.attempt(&release, until).await;
         if settled {
             self.release = None;
         }
-        // What goes on in the background is noted before this end is.
-        drop(self);
         settled
+    }
+
+    /// Registers that the grant is being ended from now on. Returns false, and gives the release
+    /// up, if its caller has renewed it.
+    fn begin_end(&mut self) -> bool {
+        if let Some(Named::Acquired(acquisition)) = &self.named {
+            self.named = acquisition.undo().map(Named::Ended);
+            if self.named.is_none() {
+                self.release = None;
+                return false;
+            }
+        }
+        true
     }
 }
 
 impl Drop for Pending {
     fn drop(&mut self) {
-        let Some(release) = self.release.take() else { return };
-        if release.is_open() {
+        if self.release.as_ref().is_none_or(|release| release.is_open()) || !self.begin_end() {
             return;
         }
-        let ending = match &self.acquisition {
-            None => self.ending.take(),
-            Some(acquisition) => match acquisition.undo() {
-                Some(ending) => Some(ending),
-                // Its caller has renewed the grant.
-                None => return,
-            },
-        };
+        let Some(release) = self.release.take() else { return };
         if self.is_grant {
             self.settler.observer.undone();
         }
+        let ending = match self.named.take() {
+            Some(Named::Ended(ending)) => Some(ending),
+            _ => None,
+        };
         self.settler.add(release, ending, Instant::now() + self.settler.horizon);
     }
 }

@@ -157,12 +157,10 @@ impl Store {
 
     async fn release(&self, request: UnlockRequest, until: Instant) -> Result<(), LockError> {
         let _call = self.0.calls.token();
-        let (mut known, mut ending) = (None, None);
+        let mut known = None;
         match &request.of {
             ReleaseOf::Owner(lock_id) => {
-                let lock = (request.resource.clone(), lock_id.clone());
-                known = self.0.grant_ids.take(&lock);
-                ending = Some(self.0.settler.registry().end(lock, None));
+                known = self.0.grant_ids.take(&(request.resource.clone(), lock_id.clone()));
             }
             ReleaseOf::Token(..) => {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
@@ -177,7 +175,7 @@ impl Store {
         }
         let release = Release { known, ..Release::new(request.resource, request.of) };
         let release = Arc::new(release);
-        let pending = self.0.settler.guard(Arc::clone(&release)).ending(ending);
+        let pending = self.0.settler.guard(Arc::clone(&release));
         let unlocking = self.0.backend.unlock(&release, until);
         match self.0.bounded(Verb::Unlock, until, unlocking).await {
             Err(BackendError::Unknown(why)) if release.is_open() => {

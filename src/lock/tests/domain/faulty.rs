@@ -12,7 +12,8 @@ use std::{
 use async_trait::async_trait;
 use leasehold_lock::{
     AcquireRequest, Attempt, Backend, BackendError, Clock, Context, Feature, Grant, GrantId,
-    Granted, LockError, Release, Renewal, Renewed, ResourceId, Settings, Store, UnlockRequest,
+    Granted, LockError, LockId, Release, RenewRequest, Renewal, Renewed, ResourceId, Settings,
+    Store, UnlockRequest,
     inspect::{Inspect, Inspected, LockView, Mirror, Page, PageRequest, Selection, WaiterView},
 };
 use leasehold_memory::Memory;
@@ -86,6 +87,15 @@ pub fn request(resource: &str) -> AcquireRequest {
     AcquireRequest::new(resource.parse().unwrap())
 }
 
+pub fn with_lock_id(lock_id: &str) -> AcquireRequest {
+    AcquireRequest { lock_id: Some(LockId::new(lock_id).unwrap()), ..request("r") }
+}
+
+pub fn renewal(lock_id: &str) -> RenewRequest {
+    let lock_id = LockId::new(lock_id).unwrap();
+    RenewRequest { resource: "r".parse().unwrap(), lock_id, ttl: None }
+}
+
 /// Acquires the lock and accepts the grant, as a caller that received it does.
 pub async fn hold(store: &Store, resource: &str) -> Granted {
     let granted = store.try_lock(request(resource)).await.unwrap();
@@ -148,6 +158,11 @@ impl Faulty {
 impl Backend for Faulty {
     fn features(&self) -> &[Feature] {
         self.memory.features()
+    }
+
+    /// One resource is on a server of its own.
+    fn server_of(&self, resource: &ResourceId) -> u64 {
+        (resource.as_str() == "elsewhere").into()
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {

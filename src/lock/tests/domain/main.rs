@@ -12,6 +12,7 @@ mod observed;
 mod scale;
 mod settling;
 mod shared;
+mod unlocking;
 mod validation;
 mod waiting;
 mod watched;

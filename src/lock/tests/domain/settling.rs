@@ -4,11 +4,12 @@ use std::{sync::atomic::Ordering, time::Duration};
 
 use leasehold_lock::{
     Abandoned, AcquireRequest, AttemptId, LockError, LockId, RenewRequest, RequestId,
-    UnlockRequest,
 };
 use tokio::time::Instant;
 
-use crate::faulty::{Fault, hold, no_record_left, request, store, unlock};
+use crate::faulty::{
+    Fault, hold, no_record_left, renewal, request, store, unlock, with_lock_id,
+};
 
 /// Trap: domain 10, memory 10
 #[tokio::test(start_paused = true)]
@@ -121,15 +122,6 @@ async fn a_caller_that_leaves_during_the_acquisition_leaves_nothing() {
         drop(call.await);
         no_record_left(&faulty).await;
     }
-}
-
-fn with_lock_id(lock_id: &str) -> AcquireRequest {
-    AcquireRequest { lock_id: Some(LockId::new(lock_id).unwrap()), ..request("r") }
-}
-
-fn renewal(lock_id: &str) -> RenewRequest {
-    let lock_id = LockId::new(lock_id).unwrap();
-    RenewRequest { resource: "r".parse().unwrap(), lock_id, ttl: None }
 }
 
 /// A renewal with the caller's lock ID once succeeded for a lock that then ended.
@@ -269,102 +261,6 @@ async fn a_replay_that_nobody_received_leaves_the_grant_it_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unlock_whose_caller_left_is_completed() {
-    let (store, faulty) = store();
-    let granted = hold(&store, "r").await;
-    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
-    let left = tokio::time::timeout(Duration::from_millis(10), unlock(&store, "r", &granted));
-    assert!(left.await.is_err());
-    no_record_left(&faulty).await;
-}
-
-/// The repeated request was answered with the grant, which the unlock then ended.
-#[tokio::test(start_paused = true)]
-async fn a_repeated_request_is_not_answered_with_a_grant_that_an_unlock_ends() {
-    for fault in
-        [Fault::Delayed(Duration::from_secs(1)), Fault::Delayed(Duration::from_secs(9))]
-    {
-        let (store, faulty) = store();
-        let mut asked = request("r");
-        asked.request_id = RequestId::new("once").unwrap();
-        let first = store.try_lock(asked.clone()).await.unwrap();
-        assert!(first.receipt.accept());
-        faulty.script.on_unlock(fault);
-        // The caller goes away, or gets no answer.
-        let left = tokio::time::timeout(Duration::from_millis(10), unlock(&store, "r", &first));
-        assert!(left.await.is_err());
-        let again = store.try_lock(asked).await.unwrap();
-        assert!(again.receipt.accept());
-        assert_ne!(again.id, first.id);
-        tokio::time::sleep(Duration::from_secs(20)).await;
-        store.renew(renewal(again.lock_id.as_str())).await.unwrap();
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_renewal_does_not_find_a_grant_that_is_being_unlocked() {
-    let (store, faulty) = store();
-    let held = hold(&store, "r").await;
-    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
-    let renewing = store.renew(renewal(held.lock_id.as_str()));
-    let (unlocked, renewed) = tokio::join!(unlock(&store, "r", &held), renewing);
-    unlocked.unwrap();
-    assert_eq!(renewed.unwrap_err(), LockError::NotFound { held: false });
-}
-
-/// A release that ended before it was sent was carried out later, against what was held then.
-/// Trap: domain 21, domain 47
-#[tokio::test(start_paused = true)]
-async fn a_release_that_was_not_sent_is_not_carried_out_later() {
-    let (store, faulty) = store();
-    let granted = hold(&store, "r").await;
-    let owner = UnlockRequest::owner("r".parse().unwrap(), granted.lock_id);
-    let is_unavailable = |ended| matches!(ended, Err(LockError::StoreUnavailable(_)));
-    for request in [owner, UnlockRequest::force("r".parse().unwrap())] {
-        faulty.script.on_unlock(Fault::Unsent(Duration::from_secs(1)));
-        let left = store.unlock(request.clone());
-        assert!(tokio::time::timeout(Duration::from_millis(10), left).await.is_err());
-        faulty.script.on_unlock(Fault::Unsent(Duration::from_secs(60)));
-        assert!(is_unavailable(store.unlock(request).await));
-    }
-    tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!(faulty.memory.records(), 1);
-}
-
-/// The backend needs no read to end the right one of two grants with one lock ID.
-#[tokio::test(start_paused = true)]
-async fn a_release_names_the_grant_that_its_lock_id_had_last() {
-    let (store, faulty) = store();
-    let made = hold(&store, "r").await;
-    unlock(&store, "r", &made).await.unwrap();
-    let asked =
-        AcquireRequest { request_id: RequestId::new("q").unwrap(), ..with_lock_id("x") };
-    let mut expected = vec![None];
-    for _ in 0..2 {
-        let first = store.try_lock(asked.clone()).await.unwrap();
-        first.receipt.accept();
-        let found = store.try_lock(asked.clone()).await.unwrap();
-        store.renew(renewal("x")).await.unwrap();
-        unlock(&store, "r", &found).await.unwrap();
-        expected.push(first.id);
-    }
-    store.unlock(UnlockRequest::owner("r".parse().unwrap(), made.lock_id)).await.unwrap_err();
-    expected.push(None);
-    assert_eq!(*faulty.script.known.lock().unwrap(), expected);
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_unknown_force_is_completed() {
-    let (store, faulty) = store();
-    hold(&store, "r").await;
-    faulty.script.on_unlock(Fault::ReplyLost);
-    let force = UnlockRequest::force("r".parse().unwrap());
-    let error = store.unlock(force).await.unwrap_err();
-    assert!(matches!(error, LockError::OutcomeUnknown(_)), "{error:?}");
-    no_record_left(&faulty).await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn retiring_waits_until_everything_is_settled() {
     let (store, faulty) = store();
     for _ in 0..3 {
@@ -427,4 +323,19 @@ async fn with_too_many_unsettled_releases_acquisitions_are_refused() {
     let released = tokio::time::timeout(Duration::from_millis(1), store.abandon(held).end());
     assert!(released.await.is_err());
     assert_eq!(store.unsettled(), 100_001);
+}
+
+/// A master of a Cluster that did not answer once delayed the releases of all others.
+#[tokio::test(start_paused = true)]
+async fn releases_of_a_server_that_does_not_answer_delay_none_of_another() {
+    let (store, faulty) = store();
+    for n in 0..256 {
+        faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(4)));
+        drop(store.try_lock(request(&format!("r{n}"))).await.unwrap());
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(faulty.memory.records(), 256);
+    drop(store.try_lock(request("elsewhere")).await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(faulty.memory.records(), 256);
 }
