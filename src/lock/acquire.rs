@@ -28,14 +28,16 @@ impl Store {
 
     async fn try_once(&self, request: AcquireRequest) -> Result<Granted, LockError> {
         let _call = self.0.calls.token();
-        let (arrived, mut attempt) = (request.arrived, Arc::new(self.admit(request)?));
+        let (arrived, until) = (request.arrived, self.0.until());
+        let mut attempt = Arc::new(self.admit(request)?);
         loop {
             let pending = self.0.guard(&attempt);
-            let until = self.0.until();
             let trying = self.0.backend.try_lock(&attempt, until);
             let result = self.0.bounded(Verb::Try, until, trying).await;
             let granted = self.0.conclude(&attempt, pending, result)?;
-            if let Some(granted) = self.unless_ending(&mut attempt, granted, None).await? {
+            if let Some(granted) =
+                self.unless_ending(&mut attempt, granted, Some(until)).await?
+            {
                 return Ok(granted.waited_since(arrived));
             }
         }
@@ -68,7 +70,8 @@ impl Store {
     }
 
     /// Returns the grant, unless it is that of an earlier request and is being ended. Then waits
-    /// until it has ended, which must be before `given_up`, and makes `attempt` another one.
+    /// until it has ended, which must be before `given_up`. An attempt that made the grant, and
+    /// so is being undone, becomes another one.
     async fn unless_ending(
         &self,
         attempt: &mut Arc<Attempt>,
@@ -84,6 +87,7 @@ impl Store {
         if !registry.is_ending(&lock, id) {
             return Ok(Some(granted));
         }
+        let is_undone = granted.receipt.is_of_new_grant();
         drop(granted);
         let until = given_up.map_or(self.0.until(), |at| at.min(self.0.until()));
         timeout_at(until, registry.ended(&lock, id)).await.map_err(|_| {
@@ -91,7 +95,9 @@ impl Store {
                 "the grant of this request_id is being released, and that is not confirmed";
             LockError::OutcomeUnknown(why.into())
         })?;
-        Arc::make_mut(attempt).id = AttemptId::random();
+        if is_undone {
+            Arc::make_mut(attempt).id = AttemptId::random();
+        }
         Ok(None)
     }
 

@@ -39,9 +39,18 @@ impl GrantIds {
         }
     }
 
-    /// Returns the grant that a lock ID named last, and forgets it.
-    pub(super) fn take(&self, lock: &Lock) -> Option<GrantId> {
-        self.0.lock().take(lock)
+    /// The grant that a lock ID named last.
+    pub(super) fn get(&self, lock: &Lock) -> Option<GrantId> {
+        let generations = self.0.lock();
+        generations.young.get(lock).or_else(|| generations.old.get(lock)).copied()
+    }
+
+    /// Forgets a grant that has ended.
+    pub(super) fn forget(&self, lock: &Lock, id: GrantId) {
+        let mut generations = self.0.lock();
+        if let Some(newer) = generations.take(lock).filter(|named| *named != id) {
+            generations.note(lock.clone(), newer);
+        }
     }
 }
 
@@ -83,18 +92,26 @@ mod tests {
             assert!(noted <= 2 * YOUNG_MAX, "{noted}");
         }
         let newest = 3 * YOUNG_MAX - 1;
-        assert_eq!(known.take(&lock(newest)), Some(id(newest)));
-        assert_eq!(known.take(&lock(0)), Some(id(newest)), "it was renewed");
-        assert_eq!(known.take(&lock(1)), None);
+        assert_eq!(known.get(&lock(newest)), Some(id(newest)));
+        assert_eq!(known.get(&lock(0)), Some(id(newest)), "it was renewed");
+        assert_eq!(known.get(&lock(1)), None);
     }
 
     #[test]
     fn a_renewal_notes_no_lock_id() {
         let known = GrantIds::default();
         known.note_again(&lock(0), id(1));
-        assert_eq!(known.take(&lock(0)), None);
+        assert_eq!(known.get(&lock(0)), None);
+    }
+
+    #[test]
+    fn the_end_of_a_grant_leaves_the_next_one_of_its_lock_id() {
+        let known = GrantIds::default();
         known.note(lock(0), id(1));
         known.note(lock(0), id(2));
-        assert_eq!((known.take(&lock(0)), known.take(&lock(0))), (Some(id(2)), None));
+        known.forget(&lock(0), id(1));
+        assert_eq!(known.get(&lock(0)), Some(id(2)));
+        known.forget(&lock(0), id(2));
+        assert_eq!(known.get(&lock(0)), None);
     }
 }

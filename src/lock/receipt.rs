@@ -21,6 +21,11 @@ impl Receipt {
         Self { pending: Arc::new(Mutex::new(pending)), safe_deadline }
     }
 
+    /// Whether the grant ends with this receipt, because its call made it and did not find it.
+    pub(super) fn is_of_new_grant(&self) -> bool {
+        self.pending.lock().is_some()
+    }
+
     /// Fails if the safe deadline has passed, so that nobody may rely on the grant any more.
     pub fn check(&self) -> Result<(), LockError> {
         check(self.safe_deadline)

@@ -109,7 +109,7 @@ impl Settler {
     pub(super) fn guard(&self, release: Arc<Release>) -> Pending {
         let named = match &release.of {
             ReleaseOf::Attempt(attempt) => self.registry.acquire(attempt).map(Named::Acquired),
-            ReleaseOf::Owner(lock_id) => {
+            ReleaseOf::Owner(lock_id) | ReleaseOf::Token(lock_id, _) => {
                 let lock = (release.resource.clone(), lock_id.clone());
                 Some(Named::Ended(self.registry.end(lock, None)))
             }

@@ -157,10 +157,11 @@ impl Store {
 
     async fn release(&self, request: UnlockRequest, until: Instant) -> Result<(), LockError> {
         let _call = self.0.calls.token();
-        let mut known = None;
+        let mut named = None;
         match &request.of {
             ReleaseOf::Owner(lock_id) => {
-                known = self.0.grant_ids.take(&(request.resource.clone(), lock_id.clone()));
+                let lock = (request.resource.clone(), lock_id.clone());
+                named = self.0.grant_ids.get(&lock).map(|id| (lock, id));
             }
             ReleaseOf::Token(..) => {
                 self.must_have(Feature::Fencing, "this store's grants have no tokens")?;
@@ -173,6 +174,7 @@ impl Store {
             }
             ReleaseOf::Claim(..) | ReleaseOf::Attempt(_) => {}
         }
+        let known = named.as_ref().map(|(_, id)| *id);
         let release = Release { known, ..Release::new(request.resource, request.of) };
         let release = Arc::new(release);
         let pending = self.0.settler.guard(Arc::clone(&release));
@@ -184,6 +186,10 @@ impl Store {
             Err(error @ BackendError::Unknown(_)) => Err(error.into()),
             settled => {
                 pending.disarm();
+                let has_ended = matches!(settled, Ok(()) | Err(BackendError::NotHeld { .. }));
+                if let (true, Some((lock, id))) = (has_ended, named) {
+                    self.0.grant_ids.forget(&lock, id);
+                }
                 Ok(settled?)
             }
         }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_lock::{AcquireRequest, LockError, RequestId, UnlockRequest};
+use leasehold_lock::{AcquireRequest, AttemptId, LockError, RequestId, UnlockRequest};
+use tokio::time::Instant;
 
 use crate::faulty::{
     Fault, hold, no_record_left, renewal, request, store, unlock, with_lock_id,
@@ -18,27 +19,68 @@ async fn an_unlock_whose_caller_left_is_completed() {
     no_record_left(&faulty).await;
 }
 
+fn repeatable() -> AcquireRequest {
+    AcquireRequest { request_id: RequestId::new("once").unwrap(), ..request("r") }
+}
+
 /// The repeated request was answered with the grant, which the unlock then ended.
 #[tokio::test(start_paused = true)]
 async fn a_repeated_request_is_not_answered_with_a_grant_that_an_unlock_ends() {
-    for fault in
-        [Fault::Delayed(Duration::from_secs(1)), Fault::Delayed(Duration::from_secs(9))]
-    {
+    for (delay_s, names_token) in [(1, false), (9, false), (1, true), (9, true)] {
         let (store, faulty) = store();
-        let mut asked = request("r");
-        asked.request_id = RequestId::new("once").unwrap();
-        let first = store.try_lock(asked.clone()).await.unwrap();
+        let first = store.try_lock(repeatable()).await.unwrap();
         assert!(first.receipt.accept());
-        faulty.script.on_unlock(fault);
+        faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(delay_s)));
+        let unlock = if names_token {
+            let (lock_id, token) = (first.lock_id.clone(), first.token.unwrap());
+            UnlockRequest::grant("r".parse().unwrap(), lock_id, token)
+        } else {
+            UnlockRequest::owner("r".parse().unwrap(), first.lock_id.clone())
+        };
         // The caller goes away, or gets no answer.
-        let left = tokio::time::timeout(Duration::from_millis(10), unlock(&store, "r", &first));
+        let left = tokio::time::timeout(Duration::from_millis(10), store.unlock(unlock));
         assert!(left.await.is_err());
-        let again = store.try_lock(asked).await.unwrap();
+        let again = store.try_lock(repeatable()).await.unwrap();
         assert!(again.receipt.accept());
         assert_ne!(again.id, first.id);
         tokio::time::sleep(Duration::from_secs(20)).await;
         store.renew(renewal(again.lock_id.as_str())).await.unwrap();
     }
+}
+
+/// The sidecar releases what its attempt claimed, so it must know that attempt.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_request_that_awaited_an_unlock_stays_the_same_attempt() {
+    let (store, faulty) = store();
+    let first = store.try_lock(repeatable()).await.unwrap();
+    assert!(first.receipt.accept());
+    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(1)));
+    let attempt = Some(AttemptId::random());
+    let repeated = store.try_lock(AcquireRequest { attempt, ..repeatable() });
+    let (unlocked, again) = tokio::join!(unlock(&store, "r", &first), repeated);
+    unlocked.unwrap();
+    let again = again.unwrap();
+    assert_ne!(again.id, first.id);
+    assert_eq!(Some(again.attempt), attempt);
+}
+
+/// Each of its steps had a timeout of its own.
+#[tokio::test(start_paused = true)]
+async fn a_repeated_request_during_an_unlock_is_answered_within_one_operation_timeout() {
+    let (store, faulty) = store();
+    let first = store.try_lock(repeatable()).await.unwrap();
+    assert!(first.receipt.accept());
+    faulty.script.on_unlock(Fault::Delayed(Duration::from_secs(60)));
+    faulty.script.on_acquire(Fault::ReplyDelayed(Duration::from_secs(4)));
+    let asked_at = Instant::now();
+    let repeated = store.try_lock(repeatable());
+    let (_, again) = tokio::join!(unlock(&store, "r", &first), async {
+        let again = repeated.await;
+        (again, asked_at.elapsed())
+    });
+    let (again, elapsed) = again;
+    assert!(matches!(again, Err(LockError::OutcomeUnknown(_))), "{again:?}");
+    assert!(elapsed < Duration::from_millis(5_300), "{elapsed:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -91,6 +133,21 @@ async fn a_release_names_the_grant_that_its_lock_id_had_last() {
     store.unlock(UnlockRequest::owner("r".parse().unwrap(), made.lock_id)).await.unwrap_err();
     expected.push(None);
     assert_eq!(*faulty.script.known.lock().unwrap(), expected);
+}
+
+/// The failed unlock made this process forget the grant. On Redis an unlock that names none may
+/// be impossible to complete.
+#[tokio::test(start_paused = true)]
+async fn an_unlock_that_is_repeated_after_an_outage_names_the_grant_again() {
+    let (store, faulty) = store();
+    let granted = store.try_lock(with_lock_id("x")).await.unwrap();
+    assert!(granted.receipt.accept());
+    faulty.script.on_unlock(Fault::Unsent(Duration::ZERO));
+    for expected in [false, true] {
+        let unlocked = unlock(&store, "r", &granted).await;
+        assert_eq!(unlocked.is_ok(), expected);
+    }
+    assert_eq!(*faulty.script.known.lock().unwrap(), [granted.id, granted.id]);
 }
 
 #[tokio::test(start_paused = true)]
