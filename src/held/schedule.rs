@@ -18,10 +18,11 @@ const RENEWAL_PART: u32 = 3;
 /// How far renewals are spread, as a part of the TTL. Without it, locks that were
 /// acquired together would always be renewed together.
 const JITTER_PART: u32 = 15;
-/// The first retry follows after this part of the TTL; each further one after
-/// twice as long, up to [`RETRY_PART_MAX`].
+/// A retry follows after this part of the time that is left to the safe deadline, so that an
+/// outage that ends shortly before it loses no lock...
+const RETRY_PART_OF_REST: u32 = 8;
+/// ...but not before this part of the TTL has passed.
 const RETRY_PART_MIN: u32 = 32;
-const RETRY_PART_MAX: u32 = 8;
 /// After this part of the TTL without an answer to a renewal, another is sent.
 const ATTEMPT_PART: u32 = 4;
 const RETRY_DELAY_MIN: Duration = Duration::from_millis(10);
@@ -49,8 +50,6 @@ pub(super) struct RenewalSchedule {
     /// Whether an unlock has begun that did not end the grant. Until the app renews the lock,
     /// nothing else is done to it.
     is_stopped: bool,
-    /// How many renewals failed since the last one that succeeded.
-    failures: u8,
 }
 
 impl RenewalSchedule {
@@ -68,7 +67,6 @@ impl RenewalSchedule {
             renewal: Renewal::Off,
             automatic,
             is_stopped: false,
-            failures: 0,
         };
         schedule.wait_for_renewal(since, jitter);
         schedule
@@ -187,7 +185,6 @@ impl RenewalSchedule {
     pub(super) fn renewed(&mut self, sending: &Sending, renewed: Renewed, jitter: f64) {
         self.belief.renewed(sending, renewed);
         self.is_stopped = false;
-        self.failures = 0;
         self.wait_for_renewal(renewed.since, jitter);
     }
 
@@ -197,10 +194,10 @@ impl RenewalSchedule {
             self.renewal = Renewal::Off;
             return;
         }
-        let ttl = self.belief.ttl();
-        let delay = (ttl / RETRY_PART_MIN * (1 << self.failures.min(4)))
-            .clamp(RETRY_DELAY_MIN, (ttl / RETRY_PART_MAX).max(RETRY_DELAY_MIN));
-        self.failures = self.failures.saturating_add(1);
+        let rest = self.belief.safe_deadline().saturating_duration_since(now);
+        let delay = (rest / RETRY_PART_OF_REST)
+            .max(self.belief.ttl() / RETRY_PART_MIN)
+            .max(RETRY_DELAY_MIN);
         self.renewal = Renewal::Waiting(now + delay.mul_f64(0.75 + jitter / 2.0));
     }
 
