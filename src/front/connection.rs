@@ -187,8 +187,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         self.unsent.extend(receipt.map(|receipt| (self.output.len(), receipt)));
     }
 
-    /// Sends the output. A grant is received once the transport has taken its whole reply; if
-    /// this fails, the others are released.
+    /// Sends the output. A grant is received once the transport has taken its whole reply, over
+    /// TLS into its buffer; if this fails, the others are released. It fails if a grant is over
+    /// before its reply is written, because the client must not read that it has the lock.
     async fn send(&mut self) -> io::Result<()> {
         // After a pause of this process, a request and the end of its connection arrive
         // together. Nobody reads the reply then, although the transport would take it.
@@ -197,6 +198,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let mut sent = 0;
         while sent < self.output.len() {
+            if self.unsent.iter().any(|(_, receipt)| receipt.check().is_err()) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             let writing = self.stream.write(&self.output[sent..]);
             let written = timeout(REPLIES_WITHIN, writing).await??;
             if written == 0 {

@@ -1,6 +1,6 @@
 //! leasehold: distributed locks that people can trust.
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use leasehold_util::{descriptors, exit, signals::StopSignals};
 
@@ -18,6 +18,10 @@ use tracing::{error, info, warn};
 #[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// How long the end of the process waits for a name look-up or the reading of a file, which
+/// nothing can cancel.
+const BLOCKED_MAX: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
     leasehold_lock::count_suspensions();
@@ -47,13 +51,17 @@ fn main() -> ExitCode {
         warn!(%error, "the limit of open files could not be raised");
     }
     match runtime::on_half_of_the_cores() {
-        Ok(runtime) => match cli.command {
-            Command::Tool(tool) => tool::run(&runtime, tool),
-            Command::Server(server) => runtime.block_on(run(server)),
-            // It has returned.
-            #[cfg(target_os = "linux")]
-            Command::Lock(_) => ExitCode::FAILURE,
-        },
+        Ok(runtime) => {
+            let exit = match cli.command {
+                Command::Tool(tool) => tool::run(&runtime, tool),
+                Command::Server(server) => runtime.block_on(run(server)),
+                // It has returned.
+                #[cfg(target_os = "linux")]
+                Command::Lock(_) => ExitCode::FAILURE,
+            };
+            runtime.shutdown_timeout(BLOCKED_MAX);
+            exit
+        }
         Err(error) => {
             error!(%error, "no runtime");
             ExitCode::FAILURE

@@ -262,8 +262,8 @@ pub trait Backend: Any + Send + Sync {
         None
     }
 
-    /// Which of its servers has the resource now. Renewals towards one that does not answer do
-    /// not hold up those towards another.
+    /// Which of its servers has the resource now. Renewals and releases towards one that does not
+    /// answer do not hold up those towards another. May be called outside a runtime.
     fn server_of(&self, resource: &ResourceId) -> u64 {
         let _ = resource;
         0

@@ -96,7 +96,7 @@ impl Backend for RedisBackend {
     }
 
     fn server_of(&self, resource: &ResourceId) -> u64 {
-        self.core.router.link(resource).map_or(0, |link| link.id)
+        self.core.router.server_of(resource)
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {

@@ -2,7 +2,12 @@
 
 mod ask;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+    time::Duration,
+};
 
 use ::redis::Client;
 use futures_util::future::join_all;
@@ -119,6 +124,16 @@ impl Cluster {
     /// The link to the node that has a slot.
     pub(super) fn link_of(self: &Arc<Self>, slot: Slot) -> Option<Arc<Link>> {
         self.owner_of(slot).0.map(|node| Arc::clone(&node.link))
+    }
+
+    /// A number of the node that has a slot; 0 if none is known.
+    pub(super) fn server_of(&self, slot: Slot) -> u64 {
+        let table = self.table.borrow();
+        table.owner(slot).map_or(0, |owner| {
+            let mut hasher = DefaultHasher::new();
+            owner.node.hash(&mut hasher);
+            hasher.finish()
+        })
     }
 
     /// The links to all nodes that have slots.

@@ -5,7 +5,7 @@ use std::{
     pin::pin,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -67,13 +67,8 @@ pub(super) async fn in_turn<T>(turn: OwnedSemaphorePermit, call: impl Future<Out
     }
 }
 
-/// The ID of the last link.
-static LAST: AtomicU64 = AtomicU64::new(0);
-
 /// Keeps a connection to a server.
 pub(super) struct Link {
-    /// No other link of this process has the same.
-    pub(super) id: u64,
     sessions: watch::Sender<Option<Arc<Session>>>,
     operation_timeout: Duration,
     /// Why there is no connection.
@@ -92,7 +87,6 @@ impl Link {
     /// A link that uses this connection first.
     pub(super) fn new(first: Option<Session>, operation_timeout: Duration) -> Self {
         Self {
-            id: LAST.fetch_add(1, Ordering::Relaxed) + 1,
             is_monitored: AtomicBool::new(first.as_ref().is_some_and(|it| it.is_monitored)),
             sessions: watch::Sender::new(first.map(Arc::new)),
             operation_timeout,

@@ -238,6 +238,14 @@ impl Router {
         }
     }
 
+    /// A number of the server that has the resource. May be called outside a runtime.
+    pub(super) fn server_of(&self, resource: &ResourceId) -> u64 {
+        match &self.servers {
+            Servers::One { .. } => 0,
+            Servers::Cluster(cluster) => cluster.server_of(Slot::of(resource)),
+        }
+    }
+
     /// Whether there is a connection to the server that has the resource.
     pub(super) fn is_connected(&self, resource: &ResourceId) -> bool {
         self.link(resource).is_some_and(|link| link.is_connected())

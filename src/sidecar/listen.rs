@@ -61,6 +61,9 @@ impl Listeners {
     }
 }
 
+/// The error for an IPv6 address on a kernel without IPv6.
+const NO_SUCH_FAMILY: i32 = rustix::io::Errno::AFNOSUPPORT.raw_os_error();
+
 /// Opens a port on every address. An address that this machine does not have (an IPv6
 /// loopback, for instance) is left out, as long as one remains.
 async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenError> {
@@ -69,7 +72,8 @@ async fn tcp(addresses: &[IpAddr], port: u16) -> Result<Vec<Listener>, ListenErr
         match Listener::bind(SocketAddr::new(*address, port), FLAGS).await {
             Ok(listener) => listeners.push(listener),
             Err(ListenError::Tcp { error, .. })
-                if error.kind() == io::ErrorKind::AddrNotAvailable =>
+                if error.kind() == io::ErrorKind::AddrNotAvailable
+                    || error.raw_os_error() == Some(NO_SUCH_FAMILY) =>
             {
                 info!(%address, "this machine does not have the address");
                 missing = Some(ListenError::Tcp {
