@@ -1,12 +1,12 @@
 //! Reads component YAML again when files change.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, io, time::Duration};
 
 use leasehold_util::signals::Hangup;
 use tokio::{sync::mpsc, task::spawn_blocking, time::timeout};
 use tracing::{info, warn};
 
-use super::{Component, Loaded, Problem, Resources};
+use super::{Component, Loaded, Problem, Reloads, Resources};
 
 /// How often the files are read. What was read counts if the next reading is the same, because
 /// an editor or a deployment writes in several steps.
@@ -27,12 +27,9 @@ pub enum Change {
 #[error("cannot listen for SIGHUP: {0}")]
 pub struct WatchError(#[from] io::Error);
 
-/// Called with the outcome each time that changed YAML was read: whether it has no problem.
-pub type OnReload = Arc<dyn Fn(bool) + Send + Sync>;
-
 /// Reads `resources` every second, and sends the changes since `loaded`, which was read last,
 /// until the receiver is dropped. On SIGHUP, the problems that remain are logged again.
-/// `on_reload` is called before the changes are sent.
+/// `reloads` learns the outcome before the changes are sent.
 ///
 /// The components of a file that can no longer be read stay as they were. If the folders
 /// cannot be read, nothing changes. Both are logged, with file, document and field. Must be
@@ -40,7 +37,7 @@ pub type OnReload = Arc<dyn Fn(bool) + Send + Sync>;
 pub fn watch(
     resources: Resources,
     loaded: &Loaded,
-    on_reload: OnReload,
+    reloads: Reloads,
 ) -> Result<mpsc::Receiver<Change>, WatchError> {
     let mut hangup = Hangup::listen()?;
     let mut current = Current::default();
@@ -75,7 +72,7 @@ pub fn watch(
             };
             // The first reading is that of the start, unless it shows a problem.
             if !std::mem::take(&mut is_first) || !problems.is_empty() {
-                on_reload(problems.is_empty());
+                reloads.read(problems.is_empty());
             }
             if problems != reported {
                 for problem in &problems {

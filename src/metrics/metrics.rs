@@ -107,14 +107,13 @@ impl Metrics {
     }
 
     /// To be called with the outcome of each reading of changed component YAML.
-    #[must_use]
-    pub fn on_reload(&self) -> Arc<dyn Fn(bool) + Send + Sync> {
+    pub fn on_reload(&self) -> impl Fn(bool) + Send + Sync + use<> {
         let metrics = self.clone();
-        Arc::new(move |successful| {
+        move |successful| {
             if let Some(reloads) = &metrics.0.reloads {
                 reloads.note(successful);
             }
-        })
+        }
     }
 
     /// The process drains from now on.

@@ -8,7 +8,7 @@ use leasehold_lock::{
     Clock, Kinds, LockError, Store, Violation,
     observe::{Observe, Observers},
 };
-use leasehold_manifest::{Change, Component, Environment, OnReload, PropertyError, Secrets};
+use leasehold_manifest::{Change, Component, Environment, PropertyError, Reloads, Secrets};
 use leasehold_pluggable::{PluggableComponent, socket_path};
 use leasehold_util::retry::Backoff;
 use tokio::{
@@ -64,9 +64,9 @@ pub struct Loader {
     pub sockets: PathBuf,
     /// Observe the stores.
     pub observers: Observers,
-    /// Called with false when a component whose YAML changed cannot be loaded, or is loaded
-    /// already and keeps its settings until a restart.
-    pub on_reload: OnReload,
+    /// Learns which components whose YAML changed cannot be loaded, or are loaded already and
+    /// keep their settings until a restart.
+    pub reloads: Reloads,
 }
 
 impl Loader {
@@ -114,12 +114,15 @@ impl Loader {
             }
             if self.stores.get(&component.name).is_some() {
                 let loaded = components.get(&component.name);
-                if !is_as_loaded(loaded.unwrap_or(component), &change) {
-                    (self.on_reload)(false);
+                if is_as_loaded(loaded.unwrap_or(component), &change) {
+                    self.reloads.applied(&component.name);
+                } else {
+                    self.reloads.not_applied(&component.name);
                 }
                 continue;
             }
             self.stores.forget(&component.name);
+            self.reloads.applied(&component.name);
             match change {
                 Change::Set(component) => {
                     components.extend([by_name(component.clone())]);
@@ -139,7 +142,7 @@ impl Loader {
             self.note_failed(&component, &error);
             if !error.may_pass() {
                 warn!(%error, "the component is not loaded until its YAML changes");
-                (self.on_reload)(false);
+                self.reloads.not_applied(&component.name);
                 return;
             }
             let delay = backoff.next_delay();

@@ -1,9 +1,9 @@
 //! The metrics and probes of a command.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
 
 use leasehold_lock::observe::{Observers, Unobserved};
-use leasehold_manifest::OnReload;
+use leasehold_manifest::Reloads;
 use leasehold_metrics::{Endpoint, Metrics, Role};
 
 use super::StartError;
@@ -30,11 +30,11 @@ impl Observed {
         self.0.as_ref().map_or_else(Unobserved::stores, |(metrics, _)| metrics.observers())
     }
 
-    /// To be called when component YAML was read again.
-    pub(super) fn on_reload(&self) -> OnReload {
+    /// Shows whether component YAML could be read and is applied.
+    pub(super) fn reloads(&self) -> Reloads {
         match &self.0 {
-            Some((metrics, _)) => metrics.on_reload(),
-            None => Arc::new(|_| ()),
+            Some((metrics, _)) => Reloads::new(metrics.on_reload()),
+            None => Reloads::new(|_| ()),
         }
     }
 

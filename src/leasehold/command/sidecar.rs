@@ -68,7 +68,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     let resources =
         Resources { folders: args.resources_path.clone(), environment: environment.clone() };
     let loaded = resources.load_whole()?;
-    let stores = Stores::default();
+    let (stores, reloads) = (Stores::default(), observed.reloads());
     let loader = Loader {
         kinds: KINDS,
         stores: stores.clone(),
@@ -76,7 +76,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
         secrets: daprd.secrets(&options)?,
         sockets: socket_folder(args.socket_folder.clone(), |name| env::var_os(name)),
         observers: observed.observers(),
-        on_reload: observed.on_reload(),
+        reloads: reloads.clone(),
     };
     let opening = loaded.components.iter().map(|component| loader.begin(component));
     let opened = join_all(opening).await.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -88,7 +88,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
             info!("skipped, {reason}");
         }
     }
-    let changes = manifest::watch(resources, &loaded, observed.on_reload())?;
+    let changes = manifest::watch(resources, &loaded, reloads)?;
     let following =
         AbortOnDropHandle::new(tokio::spawn(loader.follow(changes, loaded.components, late)));
     let hooks = Hooks { failed_unlocks, ..daprd.hooks(healthy)? };

@@ -1,6 +1,6 @@
 //! The changes that are sent when files change.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use leasehold_manifest::{Change, watch};
 use tokio::{sync::mpsc::Receiver, time::timeout};
@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(20);
 fn watched(folder: &Folder) -> Receiver<Change> {
     let resources = folder.resources();
     let loaded = resources.load().unwrap();
-    watch(resources, &loaded, Arc::new(|_| ())).unwrap()
+    watch(resources, &loaded, Reloads::new(|_| ())).unwrap()
 }
 
 async fn next(changes: &mut Receiver<Change>) -> (char, String) {
