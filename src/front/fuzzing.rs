@@ -61,7 +61,7 @@ fn converse(requests: &[Request], password: Option<&str>, may_delete: bool) {
     let world = World::new(leasehold_memory::KIND, KEY);
     let store = world.store.clone();
     let shared = Shared {
-        locks: Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone()))))),
+        locks: Locks::new("s", Arc::new(move || Box::pin(ready(Ok(store.clone()))))),
         scripts: Scripts::default(),
         password: password.and_then(Password::new),
         may_delete,

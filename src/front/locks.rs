@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use leasehold_lock::{
     AcquireRequest, Feature, Holder, LockError, LockId, Receipt, RenewRequest, RequestId,
     ResourceId, Store, UnlockRequest,
     inspect::{Inspected, PageRequest},
 };
+use leasehold_net::inspection::{ForcedBy, force_unlock};
 use sha1_smol::Sha1;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,8 @@ const GRANTS_READ_MAX: usize = 8;
 /// The locks of one store.
 #[derive(Clone)]
 pub(super) struct Locks {
+    /// The name of the store, for the log.
+    store_name: Arc<str>,
     find: FindStore,
     /// What `GET` returns for a lock that leasehold did not make, which has no ID. It is
     /// random, so it cannot be a client's value.
@@ -71,9 +74,10 @@ impl From<Receipt> for Done {
 }
 
 impl Locks {
-    /// The locks of the store that `find` finds.
-    pub(super) fn new(find: FindStore) -> Self {
+    /// The locks of the store of this name, which `find` finds.
+    pub(super) fn new(store_name: &str, find: FindStore) -> Self {
         Self {
+            store_name: store_name.into(),
             find,
             foreign_value: Uuid::new_v4().as_simple().to_string().into(),
             draining: CancellationToken::new(),
@@ -133,15 +137,8 @@ impl Locks {
                 not_found(look(&store, &key).await?.lock.grants_total > 0).into()
             }
             Verb::Delete(keys) => {
-                let mut ended = 0;
-                for key in keys {
-                    match store.unlock(UnlockRequest::force(key)).await {
-                        Ok(()) => ended += 1,
-                        Err(LockError::NotFound { .. }) => {}
-                        Err(error) => return Err(error),
-                    }
-                }
-                Outcome::Count(ended).into()
+                let deleting = keys.into_iter().map(|key| self.delete(&store, key));
+                count(join_all(deleting).await)?.into()
             }
             Verb::Get(key) => self.value(look(&store, &key).await?).into(),
             Verb::Remaining(key) => {
@@ -153,13 +150,28 @@ impl Locks {
                 }
             }
             Verb::Count(keys) => {
-                let mut held = 0;
-                for key in keys {
-                    held += usize::from(look(&store, &key).await?.lock.grants_total > 0);
-                }
-                Outcome::Count(held).into()
+                let looks = keys
+                    .iter()
+                    .map(|key| async { Ok(look(&store, key).await?.lock.grants_total > 0) });
+                count(join_all(looks).await)?.into()
             }
         })
+    }
+
+    /// Ends the lock of any holder, with a line in the log.
+    async fn delete(&self, store: &Store, key: ResourceId) -> Result<bool, LockError> {
+        let by = ForcedBy {
+            store_name: self.store_name.to_string(),
+            reason: "DEL through the Redis front".into(),
+            ..ForcedBy::default()
+        };
+        let (forced, request) = (store.clone(), UnlockRequest::force(key.clone()));
+        let unlock = move |until| async move { forced.unlock_by(request, until).await };
+        match force_unlock(store.clone(), key, None, by, unlock).await {
+            Ok(()) => Ok(true),
+            Err(LockError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     async fn try_lock(
@@ -259,6 +271,15 @@ fn outcome<T>(result: Result<T, LockError>) -> Result<Outcome, LockError> {
 
 fn not_found(held: bool) -> Outcome {
     if held { Outcome::HeldByAnother } else { Outcome::NotHeld }
+}
+
+/// How many keys were ended or are held, if all were asked.
+fn count(keys: Vec<Result<bool, LockError>>) -> Result<Outcome, LockError> {
+    let mut counted = 0;
+    for key in keys {
+        counted += usize::from(key?);
+    }
+    Ok(Outcome::Count(counted))
 }
 
 async fn look(store: &Store, key: &ResourceId) -> Result<Inspected, LockError> {

@@ -54,7 +54,7 @@ impl Front {
             listeners.push(Listener::Unix(Socket::open(path, None, "--unix-socket").await?));
         }
         let shared = Arc::new(Shared {
-            locks: Locks::new(find),
+            locks: Locks::new(&options.store, find),
             scripts: Scripts::default(),
             password: options.password,
             may_delete: options.allow_delete,

@@ -157,7 +157,7 @@ async fn two_programs_that_use_one_value_exclude_each_other() {
 /// Without connections, so that the order of calls is certain.
 fn locks(store: &Store) -> Locks {
     let store = store.clone();
-    Locks::new(Arc::new(move || Box::pin(ready(Ok(store.clone())))))
+    Locks::new("s", Arc::new(move || Box::pin(ready(Ok(store.clone())))))
 }
 
 /// Trap: front 23

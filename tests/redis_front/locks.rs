@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use leasehold_lock::Mode;
 use leasehold_testkit::wait::eventually;
 use tokio::time::Instant;
 
 use crate::{
+    binary::Binary,
     client::{NULL, PATIENCE, bulk, int, ok},
     scripts::RELEASE,
     stage::{Backend, Setup, Stage, becomes},
@@ -171,4 +173,21 @@ async fn a_waiter_gets_the_lock_that_a_client_releases(backend: Backend) {
     let granted = tokio::time::timeout(PATIENCE, waiting).await.unwrap().unwrap().unwrap();
     granted.receipt.accept();
     assert_eq!(client.take("k", "v").await, NULL);
+}
+
+/// It ended the lock of another client, and no process had a line of it.
+#[tokio::test]
+async fn a_lock_that_is_deleted_is_in_the_log() {
+    let binary = Binary::memory(&["--allow-delete"]).await;
+    let mut client = binary.client().await;
+    client.take("k", "v").await;
+    assert_eq!(client.ask(&["DEL", "k", "k", "free"]).await, int(1));
+    eventually(PATIENCE, "it is logged", async || {
+        let log = binary.process.log();
+        let line = log.lines().find(|line| line.contains("unlocked by force"));
+        ensure!(line.is_some_and(|line| line.contains("store=\"lockstore\"")), "{log}");
+        Ok(())
+    })
+    .await
+    .unwrap();
 }
