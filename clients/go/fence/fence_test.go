@@ -87,6 +87,11 @@ func (s *stateServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	etag, found := s.etags[items[0].Key]
+	if found && items[0].ETag == "" {
+		// As Dapr's Redis answers.
+		http.Error(w, "failed to set key", http.StatusInternalServerError)
+		return
+	}
 	if found && strconv.Itoa(etag) != items[0].ETag {
 		http.Error(w, "possible etag mismatch", http.StatusConflict)
 		return

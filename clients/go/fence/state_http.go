@@ -57,10 +57,15 @@ func (s *State) save(ctx context.Context, key, etag string, value document) (boo
 		return false, err
 	case status == http.StatusConflict:
 		return false, nil
-	case status != http.StatusNoContent && status != http.StatusOK:
-		return false, failed(status, text)
+	case status == http.StatusNoContent || status == http.StatusOK:
+		return true, nil
+	case etag == "":
+		// Some stores, Redis among them, report a lost race of first-write as a failure.
+		if now, _, err := s.get(ctx, key); err == nil && len(now) > 0 {
+			return false, nil
+		}
 	}
-	return true, nil
+	return false, failed(status, text)
 }
 
 func failed(status int, text []byte) error {

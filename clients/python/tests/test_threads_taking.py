@@ -105,7 +105,7 @@ def test_a_bad_option_is_named(locks: Locks) -> None:
         locks.try_lock("x", wait=2)  # type: ignore[call-arg]
     with pytest.raises(InvalidOption, match="store"):
         Locks("")
-    for address in ("sidecar", "ftp://sidecar:1", "http://", "http://sidecar/path"):
+    for address in ("sidecar", "ftp://sidecar:1", "http://", "http://sidecar/path", "h:", "h:x", "h:99999", "http://h:0"):
         with pytest.raises(InvalidOption, match="address"):
             Locks(STORE, address=address)
     with pytest.raises(LeaseholdError, match="label") as by_sidecar, locks.lock(fresh(), label="x" * 200):

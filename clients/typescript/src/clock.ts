@@ -16,23 +16,28 @@ const ROUNDING = 100n * MILLISECOND;
  */
 export function suspensionAware(monotonic: () => bigint, sinceStart: () => bigint): () => bigint {
   let slept = 0n;
-  const offset = sinceStart() - monotonic();
+  let offset: bigint | undefined;
+  const gained = (reading: bigint): bigint => {
+    try {
+      offset ??= sinceStart() - reading;
+      return sinceStart() - reading - offset;
+    } catch {
+      return 0n; // A sandbox may forbid it. Then only the other clock counts.
+    }
+  };
+  gained(monotonic());
   return () => {
     const reading = monotonic();
-    const gained = sinceStart() - reading - offset;
-    if (gained > slept + ROUNDING) {
-      slept = gained;
+    const now = gained(reading);
+    if (now > slept + ROUNDING) {
+      slept = now;
     }
     return reading + slept;
   };
 }
 
 function sinceStart(): bigint {
-  try {
-    return BigInt(Math.round(uptime() * Number(SECOND)));
-  } catch {
-    return 0n; // it gains nothing, so only the other clock counts
-  }
+  return BigInt(Math.round(uptime() * Number(SECOND)));
 }
 
 const monotonic = (): bigint => process.hrtime.bigint();

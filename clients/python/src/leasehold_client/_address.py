@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .errors import InvalidOption
 
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
+_PORT_MAX = 65535
 _LOOPBACK = ("localhost", "127.", "[::1]")
 
 ChannelOptions = list[tuple[str, str | int]]
@@ -31,7 +32,7 @@ class Address:
             return cls._parse("address", text)
         if endpoint := os.environ.get("DAPR_GRPC_ENDPOINT"):
             return cls._parse("DAPR_GRPC_ENDPOINT", endpoint)
-        return cls(f"127.0.0.1:{os.environ.get('DAPR_GRPC_PORT') or '50001'}")
+        return cls._parse("DAPR_GRPC_PORT", f"127.0.0.1:{os.environ.get('DAPR_GRPC_PORT') or '50001'}")
 
     @classmethod
     def _parse(cls, option: str, text: str) -> Address:
@@ -47,6 +48,9 @@ class Address:
             if not separator:
                 raise InvalidOption(option, f"is {text!r}, which has no port")
             host = f"{host}:{_DEFAULT_PORTS[scheme]}"
+        port = host.rpartition(":")[2]
+        if not (port.isascii() and port.isdigit() and 0 < int(port) <= _PORT_MAX):
+            raise InvalidOption(option, f"is {text!r}, whose port is not a number from 1 to {_PORT_MAX}")
         return cls(host, tls=scheme == "https")
 
     @property
