@@ -9,10 +9,9 @@ use leasehold::backend::KINDS;
 use serde_yaml_ng::Value;
 
 #[test]
-fn every_key_of_a_schema_is_read() {
+fn a_schema_has_exactly_the_keys_that_are_read() {
     for kind in KINDS.built_in {
-        let unread = &schema_keys(*kind) - &read_keys(*kind);
-        assert!(unread.is_empty(), "{}: {unread:?}", kind.name);
+        assert_eq!(schema_keys(*kind), read_keys(*kind), "{}", kind.name);
     }
 }
 
@@ -59,7 +58,9 @@ fn page(kind: Kind) -> String {
 }
 
 fn read_keys(kind: Kind) -> BTreeSet<String> {
-    let mut properties = Properties::new([]);
+    let hosts = [("redisHost", "h"), ("endpoints", "http://h:1")];
+    let mut properties =
+        Properties::new(hosts.map(|(key, value)| (key.to_owned(), value.to_owned())));
     let _ = properties.settings();
     drop((kind.read)(&mut properties));
     properties.known().map(ToOwned::to_owned).collect()

@@ -61,12 +61,6 @@ impl Component {
         Ok(Self { instances, health, server })
     }
 
-    /// The instances that are served.
-    #[must_use]
-    pub fn instances(&self) -> &Arc<Instances> {
-        &self.instances
-    }
-
     /// Drains within 10 s: stops serving, and settles what is left. Grants stay with their
     /// holders.
     pub async fn drain(self) {

@@ -141,8 +141,6 @@ fn is_pem(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     fn read(items: &[(&str, &str)]) -> (Config, Vec<String>) {
@@ -216,52 +214,5 @@ mod tests {
         let (config, _) =
             read(&[("endpoints", "a:1"), ("username", "u"), ("password", "hunter2")]);
         assert!(!format!("{config:?}").contains("hunter2"));
-    }
-
-    #[test]
-    fn the_schema_lists_exactly_the_keys_that_are_read() {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../components/schema/etcd.metadata.yaml");
-        let schema: serde_json::Value =
-            serde_yaml_ng::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
-        let profiles = schema["authenticationProfiles"].as_array().unwrap();
-        let listed: BTreeSet<String> = profiles
-            .iter()
-            .chain([&schema])
-            .flat_map(|part| part["metadata"].as_array().unwrap())
-            .map(|item| item["name"].as_str().unwrap().to_owned())
-            .collect();
-        for key in &listed {
-            let mut properties = Properties::new([(key.clone(), "1".to_owned())]);
-            let _ = properties.settings();
-            let _ = Config::read(&mut properties);
-            let warnings = properties.warnings();
-            let known = match properties.finish() {
-                Ok(()) => warnings.is_empty(),
-                Err(violations) => {
-                    violations.iter().all(|violation| violation.field == "endpoints")
-                        || violations.iter().any(|violation| &violation.field == key)
-                        || violations.iter().any(|v| v.problem.contains(key.as_str()))
-                }
-            };
-            assert!(known, "{key} is in the schema, but nothing reads it");
-        }
-        let read = [
-            "endpoints",
-            "keyPrefixPath",
-            "tlsEnable",
-            "ca",
-            "cert",
-            "key",
-            "username",
-            "password",
-            "maxTxnOps",
-            "ttl",
-            "maxTTL",
-            "maxWaiters",
-            "maxHolders",
-            "operationTimeout",
-        ];
-        assert_eq!(listed, read.into_iter().map(str::to_owned).collect());
     }
 }

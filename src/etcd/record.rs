@@ -172,15 +172,11 @@ pub(super) mod tests {
 
     pub(in super::super) fn attempt(resource: &str) -> Attempt {
         Attempt {
-            id: AttemptId::random(),
-            resource: ResourceId::new(resource).unwrap(),
-            lock_id: LockId::random(),
-            lock_id_given: false,
-            request_id: None,
-            published: false,
-            mode: Mode::Exclusive,
             holder: Holder::new("app \"1\"").unwrap(),
-            ttl: Ttl::new(Duration::from_secs(30), Duration::from_secs(60)).unwrap(),
+            ..Attempt::new(
+                ResourceId::new(resource).unwrap(),
+                Ttl::new(Duration::from_secs(30), Duration::from_secs(60)).unwrap(),
+            )
         }
     }
 

@@ -76,10 +76,6 @@ impl Engine {
 
     fn notify_keeper(&self, table: &mut Table, record: &mut Record, cause: Cause) {
         let had_stream = record.keeper.notify(HoldEnd::Lost(cause));
-        self.note(table, record, cause, !had_stream);
-    }
-
-    fn note(&self, table: &mut Table, record: &mut Record, cause: Cause, by_notice: bool) {
         record.tally.end(cause.into());
         let lost = record.lost(cause);
         let (store, resource) = (&**lost.store.name(), lost.resource.as_str());
@@ -89,7 +85,7 @@ impl Engine {
             warn!(store, resource, %cause, "a held lock is lost");
         }
         table.lost.remember(record.name(), record.loss(cause), Instant::now());
-        if by_notice
+        if !had_stream
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {
             lost.store.store().observer().notified(Notice::Dropped);

@@ -81,6 +81,24 @@ pub struct Attempt {
     pub ttl: Ttl,
 }
 
+impl Attempt {
+    /// An attempt to get an exclusive lock, with a lock ID of leasehold's own.
+    #[must_use]
+    pub fn new(resource: ResourceId, ttl: Ttl) -> Self {
+        Self {
+            id: AttemptId::random(),
+            resource,
+            lock_id: LockId::random(),
+            lock_id_given: false,
+            request_id: None,
+            published: false,
+            mode: Mode::Exclusive,
+            holder: None,
+            ttl,
+        }
+    }
+}
+
 /// A grant as the backend made or found it. `Store` adds the receipt, which makes it a
 /// [`Granted`](super::Granted).
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -163,19 +163,15 @@ mod tests {
     use std::{future::pending, time::Duration};
 
     use super::*;
-    use crate::{AttemptId, Ttl};
+    use crate::Ttl;
 
     fn attempt() -> Attempt {
         Attempt {
-            id: AttemptId::random(),
-            resource: ResourceId::new("r").unwrap(),
-            lock_id: LockId::random(),
-            lock_id_given: false,
             request_id: RequestId::new("secret").unwrap(),
-            published: false,
-            mode: Mode::Exclusive,
-            holder: None,
-            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(1)).unwrap(),
+            ..Attempt::new(
+                ResourceId::new("r").unwrap(),
+                Ttl::new(Duration::from_secs(1), Duration::from_secs(1)).unwrap(),
+            )
         }
     }
 

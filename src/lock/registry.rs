@@ -234,19 +234,16 @@ mod tests {
     };
 
     use super::*;
-    use crate::{AttemptId, Mode, Ttl};
+    use crate::{AttemptId, Ttl};
 
     fn attempt() -> Attempt {
         Attempt {
-            id: AttemptId::random(),
-            resource: "r".parse().unwrap(),
             lock_id: LockId::new("mine").unwrap(),
             lock_id_given: true,
-            request_id: None,
-            published: false,
-            mode: Mode::Exclusive,
-            holder: None,
-            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+            ..Attempt::new(
+                "r".parse().unwrap(),
+                Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+            )
         }
     }
 

@@ -17,17 +17,10 @@ use super::{
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) fn attempt(ttl_ms: u64) -> Attempt {
-    Attempt {
-        id: AttemptId::random(),
-        resource: ResourceId::new("r").unwrap(),
-        lock_id: LockId::random(),
-        lock_id_given: false,
-        request_id: None,
-        published: false,
-        mode: Mode::Exclusive,
-        holder: None,
-        ttl: Ttl::new(Duration::from_millis(ttl_ms), DAY).unwrap(),
-    }
+    Attempt::new(
+        ResourceId::new("r").unwrap(),
+        Ttl::new(Duration::from_millis(ttl_ms), DAY).unwrap(),
+    )
 }
 
 /// Like [`attempt`], for a shared grant.

@@ -130,7 +130,7 @@ pub(crate) fn request_id(attempt: &Attempt) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_lock::{AttemptId, Holder, LockId, RequestId, ResourceId, Ttl};
+    use leasehold_lock::{Holder, LockId, RequestId, ResourceId, Ttl};
     use proptest::prelude::*;
 
     use super::*;
@@ -138,15 +138,14 @@ mod tests {
 
     fn attempt(lock: &str, request: &str, holder: &str) -> Attempt {
         Attempt {
-            id: AttemptId::random(),
-            resource: ResourceId::new("r").unwrap(),
             lock_id: LockId::new(lock).unwrap(),
             lock_id_given: true,
             request_id: RequestId::new(request).unwrap(),
-            published: false,
-            mode: Mode::Exclusive,
             holder: Holder::new(holder).unwrap(),
-            ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+            ..Attempt::new(
+                ResourceId::new("r").unwrap(),
+                Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+            )
         }
     }
 

@@ -154,32 +154,3 @@ async fn connect(route: &Route, hearing: &Hearing) -> Result<Session, OpenError>
         Err(_) => Err(server.unreached("Redis did not answer in time")),
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    use leasehold_lock::properties::Properties;
-
-    use super::*;
-
-    #[test]
-    fn the_schema_has_exactly_the_keys_that_are_read() {
-        let schema: serde_yaml_ng::Value = serde_yaml_ng::from_str(include_str!(
-            "../../components/schema/redis.metadata.yaml"
-        ))
-        .unwrap();
-        let names = |items: &serde_yaml_ng::Value| -> Vec<String> {
-            let items = items["metadata"].as_sequence().unwrap();
-            items.iter().map(|item| item["name"].as_str().unwrap().to_owned()).collect()
-        };
-        let mut documented: BTreeSet<String> = names(&schema).into_iter().collect();
-        for profile in schema["authenticationProfiles"].as_sequence().unwrap() {
-            documented.extend(names(profile));
-        }
-        let mut properties = Properties::new([("redisHost".to_owned(), "h".to_owned())]);
-        properties.settings();
-        let _ = (KIND.read)(&mut properties);
-        assert_eq!(documented, properties.known().map(str::to_owned).collect());
-    }
-}

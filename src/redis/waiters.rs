@@ -65,14 +65,23 @@ struct RegisteredWaiter {
     place: String,
     /// Whether its place is known to be in the queue.
     is_queued: AtomicBool,
-    is_called: AtomicBool,
-    /// Its grant, if a release of this process has made it.
-    granted: Mutex<Option<StraightGrant>>,
-    summons: Notify,
+    /// The most important summons that it has not taken yet.
+    next: Mutex<Option<Summons>>,
+    summoned: Notify,
+}
+
+impl RegisteredWaiter {
+    fn summon(&self, summons: Summons) {
+        {
+            let mut next = self.next.lock();
+            *next = next.take().max(Some(summons));
+        }
+        self.summoned.notify_one();
+    }
 }
 
 /// A grant that a release of this process made for a waiter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct StraightGrant {
     pub(super) token: FencingToken,
     /// When the release was sent.
@@ -87,15 +96,15 @@ pub(super) struct WaiterHandle {
     pub(super) first: bool,
 }
 
-/// Why a waiter is woken.
-#[derive(Debug, PartialEq, Eq)]
+/// Why a waiter is woken, the least important reason first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Summons {
+    /// Its place may be lost.
+    EnterAgain,
     /// The resource was handed over to it.
     Confirm,
     /// It has a grant.
     Granted(StraightGrant),
-    /// Its place may be lost.
-    EnterAgain,
 }
 
 /// A call for an attempt that does not wait here.
@@ -138,9 +147,8 @@ impl Waiters {
             attempt: attempt.id.to_string(),
             place: entry::place(&self.process, attempt),
             is_queued: AtomicBool::new(false),
-            is_called: AtomicBool::new(false),
-            granted: Mutex::default(),
-            summons: Notify::new(),
+            next: Mutex::default(),
+            summoned: Notify::new(),
         });
         inner.registered.insert(waiter.attempt.clone(), Arc::clone(&waiter));
         let line = &mut inner.resources.entry(attempt.resource.clone()).or_default().line;
@@ -174,8 +182,7 @@ impl Waiters {
     pub(super) fn call(&self, attempt: &str, resource: &str) {
         let mut inner = self.inner();
         if let Some(waiter) = inner.registered.get(attempt) {
-            waiter.is_called.store(true, Ordering::Relaxed);
-            waiter.summons.notify_one();
+            waiter.summon(Summons::Confirm);
         } else if inner.strays.len() < STRAYS_MAX
             && let Ok(resource) = ResourceId::new(resource)
         {
@@ -188,8 +195,7 @@ impl Waiters {
     /// Wakes the attempt with this name, if it waits here, because it may have a grant.
     pub(super) fn check(&self, attempt: &str) {
         if let Some(waiter) = self.inner().registered.get(attempt) {
-            waiter.is_called.store(true, Ordering::Relaxed);
-            waiter.summons.notify_one();
+            waiter.summon(Summons::Confirm);
         }
     }
 
@@ -197,8 +203,7 @@ impl Waiters {
     /// was sent after the release, or it will be.
     pub(super) fn grant(&self, attempt: &str, granted: StraightGrant) {
         if let Some(waiter) = self.inner().registered.get(attempt) {
-            *waiter.granted.lock() = Some(granted);
-            waiter.summons.notify_one();
+            waiter.summon(Summons::Granted(granted));
         }
     }
 
@@ -207,7 +212,7 @@ impl Waiters {
         let inner = self.inner();
         for waiter in inner.resources.get(resource).into_iter().flat_map(|w| w.line.values()) {
             waiter.is_queued.store(false, Ordering::Relaxed);
-            waiter.summons.notify_one();
+            waiter.summon(Summons::EnterAgain);
         }
     }
 
@@ -364,14 +369,11 @@ impl WaiterHandle {
 
     /// Returns when this waiter must act.
     pub(super) async fn summoned(&self) -> Summons {
-        self.waiter.summons.notified().await;
-        if let Some(granted) = self.waiter.granted.lock().take() {
-            return Summons::Granted(granted);
-        }
-        if self.waiter.is_called.swap(false, Ordering::Relaxed) {
-            Summons::Confirm
-        } else {
-            Summons::EnterAgain
+        loop {
+            self.waiter.summoned.notified().await;
+            if let Some(summons) = self.waiter.next.lock().take() {
+                return summons;
+            }
         }
     }
 }

@@ -343,14 +343,8 @@ impl Backend for Broken {
 
 fn recreated(resource: &ResourceId, lock_id: &LockId, ttl: Ttl) -> Attempt {
     Attempt {
-        id: AttemptId::random(),
-        resource: resource.clone(),
         lock_id: lock_id.clone(),
         lock_id_given: true,
-        request_id: None,
-        published: false,
-        mode: Mode::Exclusive,
-        holder: None,
-        ttl,
+        ..Attempt::new(resource.clone(), ttl)
     }
 }

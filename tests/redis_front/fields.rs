@@ -105,12 +105,6 @@ async fn an_expiry_must_be_a_positive_number() {
 }
 
 #[tokio::test]
-async fn a_lock_without_an_expiry_is_refused() {
-    is_refused(&["SET", "k", "v", "NX"], "a lock needs an expiry").await;
-    is_refused(&["SET", "held", "v", "XX"], "a lock needs an expiry").await;
-}
-
-#[tokio::test]
 async fn a_plain_set_is_refused() {
     is_refused(&["SET", "k", "v"], "SET without NX").await;
     is_refused(&["SET", "held", "w", "PX", "600000"], "SET without NX").await;

@@ -55,21 +55,25 @@ type Answer = Result<Reply, Failure>;
 /// Commits writes in batches.
 pub(crate) struct Committer {
     connection: Arc<Connection>,
-    batcher: Mutex<Batcher<Pending>>,
-    /// Whether a task is sending. Changed only while the batcher is locked, so that there is
-    /// exactly one task while items wait. With two or four batches in flight, batches were
-    /// smaller, and 16 and 64 callers had less throughput.
-    sending: AtomicBool,
+    sending: Mutex<Sending>,
     background: Background,
     /// Why the last batch could not be sent: the error of writes whose deadline passes.
     hindrance: Mutex<Option<Arc<str>>>,
+}
+
+/// The writes that wait, and the task that sends them.
+struct Sending {
+    batcher: Batcher<Pending>,
+    /// Whether the task runs: there is exactly one while writes wait. With two or four batches in
+    /// flight, batches were smaller, and 16 and 64 callers had less throughput.
+    is_running: bool,
 }
 
 struct Pending {
     op: Op,
     connection: Arc<Connection>,
     answer: oneshot::Sender<Answer>,
-    /// Whether it was sent. Changed only while the batcher is locked, so that a write that is
+    /// Whether it was sent. Changed only while `Sending` is locked, so that a write that is
     /// given up before is certain never to be sent.
     sent: Arc<AtomicBool>,
 }
@@ -118,14 +122,14 @@ impl Committer {
         txn_ops_max: usize,
         background: &Background,
     ) -> Arc<Self> {
+        let limits = Limits {
+            items_max: txn_ops_max.saturating_sub(NESTED_OPS).max(1),
+            bytes_max: BATCH_BYTES_MAX,
+            waiting_max: WAITING_MAX,
+        };
         Arc::new(Self {
             connection,
-            batcher: Mutex::new(Batcher::new(Limits {
-                items_max: txn_ops_max.saturating_sub(NESTED_OPS).max(1),
-                bytes_max: BATCH_BYTES_MAX,
-                waiting_max: WAITING_MAX,
-            })),
-            sending: AtomicBool::new(false),
+            sending: Mutex::new(Sending { batcher: Batcher::new(limits), is_running: false }),
             background: background.clone(),
             hindrance: Mutex::default(),
         })
@@ -181,7 +185,7 @@ impl Committer {
 
     /// Gives a write up; `false` if it was sent already.
     fn gives_up(&self, sent: &AtomicBool, answered: &mut oneshot::Receiver<Answer>) -> bool {
-        let _batcher = self.batcher.lock();
+        let _sending = self.sending.lock();
         let is_unsent = !sent.load(Ordering::Relaxed);
         if is_unsent {
             answered.close();
@@ -198,11 +202,11 @@ impl Committer {
     /// wait.
     fn push(self: &Arc<Self>, pending: Pending) -> bool {
         let start = {
-            let mut batcher = self.batcher.lock();
-            if batcher.push(pending).is_err() {
+            let mut sending = self.sending.lock();
+            if sending.batcher.push(pending).is_err() {
                 return false;
             }
-            !self.sending.swap(true, Ordering::Relaxed)
+            !std::mem::replace(&mut sending.is_running, true)
         };
         if start {
             let committer = Arc::clone(self);
@@ -224,11 +228,9 @@ impl Committer {
         loop {
             self.gather().await;
             let (batch, obsolete) = {
-                let mut batcher = self.batcher.lock();
-                let (batch, obsolete) = batcher.next(Instant::now());
-                if batch.is_none() {
-                    self.sending.store(false, Ordering::Relaxed);
-                }
+                let mut sending = self.sending.lock();
+                let (batch, obsolete) = sending.batcher.next(Instant::now());
+                sending.is_running = batch.is_some();
                 (batch, obsolete)
             };
             self.answer_obsolete(obsolete);
@@ -242,10 +244,10 @@ impl Committer {
     /// Yields to tasks that are about to commit something, for as long as more writes come.
     /// It uses no timer, so a lone caller is not delayed.
     async fn gather(&self) {
-        let mut waiting = self.batcher.lock().waiting();
+        let mut waiting = self.sending.lock().batcher.waiting();
         for _ in 0..GATHER_ROUNDS_MAX {
             yield_now().await;
-            let now = self.batcher.lock().waiting();
+            let now = self.sending.lock().batcher.waiting();
             if now == waiting {
                 return;
             }
@@ -265,7 +267,7 @@ impl Committer {
             Ok(batch) => batch,
             // Connecting took a while; the obsolete ones are dropped from the next batch.
             Err(batch) => {
-                self.batcher.lock().done(batch, Verdict::NotSent);
+                self.sending.lock().batcher.done(batch, Verdict::NotSent);
                 return;
             }
         };
@@ -284,7 +286,7 @@ impl Committer {
         batch: Batch<Pending>,
         now: Instant,
     ) -> Result<Batch<Pending>, Batch<Pending>> {
-        let _batcher = self.batcher.lock();
+        let _sending = self.sending.lock();
         if batch.items.iter().any(|item| item.obsolete(now).is_some()) {
             return Err(batch);
         }
@@ -297,7 +299,7 @@ impl Committer {
     /// Marks all items as certainly not applied, which their callers report if their
     /// deadline passes.
     fn mark_unsent(&self, batch: &Batch<Pending>) {
-        let _batcher = self.batcher.lock();
+        let _sending = self.sending.lock();
         for item in &batch.items {
             item.sent.store(false, Ordering::Relaxed);
         }
@@ -305,7 +307,7 @@ impl Committer {
 
     fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: lock::Instant) {
         let replies = replies(response, batch.items.len(), sent);
-        let items = self.batcher.lock().done(batch, Verdict::Answered);
+        let items = self.sending.lock().batcher.done(batch, Verdict::Answered);
         for (item, reply) in items.into_iter().zip(replies) {
             let _ = item.answer.send(reply);
         }
@@ -327,7 +329,7 @@ impl Committer {
             // The writes of a batch are applied together or not at all.
             Failure::OutOfSpace(_) | Failure::Unknown(_) => Verdict::Answered,
         };
-        let items = self.batcher.lock().done(batch, verdict);
+        let items = self.sending.lock().batcher.done(batch, verdict);
         for item in items {
             let _ = item.answer.send(Err(failure.clone()));
         }

@@ -5,9 +5,8 @@ use std::{sync::Arc, time::Duration};
 use etcd_client::KeyValue;
 use futures_util::future::join_all;
 use leasehold_lock::{
-    Attempt, AttemptId, Backend, BackendError, Clock, Context, Grant, LockId, Mode, OpenError,
-    Release, ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl,
-    properties::Properties,
+    Attempt, Backend, BackendError, Clock, Context, Grant, LockId, Mode, OpenError, Release,
+    ReleaseOf, Renewal, Renewed, RequestId, ResourceId, Settings, Ttl, properties::Properties,
 };
 use tokio::{
     task::JoinHandle,
@@ -53,17 +52,10 @@ pub(crate) async fn open(endpoints: &str) -> Shared {
 
 /// An attempt on a resource.
 pub(crate) fn attempt(resource: &str, ttl: Duration) -> Attempt {
-    Attempt {
-        id: AttemptId::random(),
-        resource: ResourceId::new(resource).unwrap(),
-        lock_id: LockId::random(),
-        lock_id_given: false,
-        request_id: None,
-        published: false,
-        mode: Mode::Exclusive,
-        holder: None,
-        ttl: Ttl::new(ttl, Settings::default().ttl_max).unwrap(),
-    }
+    Attempt::new(
+        ResourceId::new(resource).unwrap(),
+        Ttl::new(ttl, Settings::default().ttl_max).unwrap(),
+    )
 }
 
 /// The same as a request that may be repeated.

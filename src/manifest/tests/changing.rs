@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use leasehold_manifest::{Change, watch};
+use leasehold_manifest::{Change, Reloads, watch};
 use tokio::{sync::mpsc::Receiver, time::timeout};
 
 use crate::{Folder, component};

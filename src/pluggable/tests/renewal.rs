@@ -58,12 +58,12 @@ async fn a_store_that_cannot_renew_grants_nothing_that_would_have_to_be_renewed(
     let locks = locks(&mut fake).await;
     for _ in 0..2 {
         fake.instruct(Reaction::Refuse(Status::unimplemented("no renewals here")));
-        let refused = locks.acquire(call(false)).await.unwrap_err();
+        let refused = locks.lock(call(false)).await.unwrap_err();
         assert!(matches!(refused, ApiError::Lock(LockError::Unsupported(_))), "{refused:?}");
         assert!(matches!(fake.next().await, Asked::Renew(_)));
     }
     fake.must_be_left_alone().await;
-    locks.acquire(call(true)).await.unwrap();
+    locks.lock(call(true)).await.unwrap();
     assert!(matches!(fake.next().await, Asked::TryLock(_)));
 }
 
@@ -73,7 +73,7 @@ async fn a_store_is_asked_once_whether_it_can_renew() {
     let locks = locks(&mut fake).await;
     fake.instruct(Reaction::Refuse(Status::not_found("no such lock")));
     for first in [true, false] {
-        let acquired = locks.acquire(call(false)).await.unwrap();
+        let acquired = locks.lock(call(false)).await.unwrap();
         if first {
             assert!(matches!(fake.next().await, Asked::Renew(_)));
         }
@@ -98,7 +98,7 @@ async fn the_log_has_the_answer_of_a_store_that_cannot_renew() {
     let mut fake = Fake::start(&[]).await;
     let locks = locks(&mut fake).await;
     fake.instruct(Reaction::Refuse(Status::unimplemented("renewals come with version 2")));
-    locks.acquire(call(false)).await.unwrap_err();
+    locks.lock(call(false)).await.unwrap_err();
     let log = fs::read_to_string(log).unwrap();
     assert!(log.contains("renewals come with version 2"), "{log}");
 }

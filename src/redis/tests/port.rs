@@ -1,8 +1,8 @@
 //! The port's promises when replies are lost.
 
 use leasehold_lock::{
-    Attempt, AttemptId, Backend, BackendError, Context, Grant, LockId, Mode, Release,
-    ReleaseOf, ResourceId, Settings, Ttl, properties::Properties,
+    Attempt, Backend, BackendError, Context, Grant, LockId, Mode, Release, ReleaseOf,
+    ResourceId, Settings, Ttl, properties::Properties,
 };
 
 use super::*;
@@ -21,15 +21,9 @@ pub(super) async fn backend_with(items: &[(&str, &str)]) -> Arc<dyn Backend> {
 
 pub(super) fn attempt(lock_id: &str) -> Arc<Attempt> {
     Arc::new(Attempt {
-        id: AttemptId::random(),
-        resource: ResourceId::new("r").unwrap(),
         lock_id: LockId::new(lock_id).unwrap(),
         lock_id_given: true,
-        request_id: None,
-        published: false,
-        mode: Mode::Exclusive,
-        holder: None,
-        ttl: Ttl::new(MINUTE, MINUTE).unwrap(),
+        ..Attempt::new(ResourceId::new("r").unwrap(), Ttl::new(MINUTE, MINUTE).unwrap())
     })
 }
 

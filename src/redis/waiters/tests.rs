@@ -1,21 +1,14 @@
 //! When a resource is looked at.
 
-use leasehold_lock::{AttemptId, LockId, Mode, Ttl};
+use leasehold_lock::Ttl;
 
 use super::*;
 
 fn attempt() -> Attempt {
-    Attempt {
-        id: AttemptId::random(),
-        resource: ResourceId::new("r").unwrap(),
-        lock_id: LockId::random(),
-        lock_id_given: false,
-        request_id: None,
-        published: false,
-        mode: Mode::Exclusive,
-        holder: None,
-        ttl: Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
-    }
+    Attempt::new(
+        ResourceId::new("r").unwrap(),
+        Ttl::new(Duration::from_secs(1), Duration::from_secs(9)).unwrap(),
+    )
 }
 
 /// Whether a look is ever due.

@@ -8,7 +8,6 @@
 use std::{sync::Arc, time::Duration};
 
 use axum::body::Body;
-use backon::{ExponentialBuilder, Retryable as _};
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header, uri::PathAndQuery};
 use leasehold_held::LostLock;
 use leasehold_lock::observe::Notice;
@@ -17,7 +16,7 @@ use leasehold_proto::{
     locks::{self as proto, lock_events_client::LockEventsClient},
     sidecar::TOKEN_HEADER,
 };
-use leasehold_util::error_chain::chain;
+use leasehold_util::{error_chain::chain, retry::Backoff};
 use serde_json::json;
 use tokio::{
     sync::{Semaphore, mpsc},
@@ -92,19 +91,18 @@ impl Caller {
         let name = ResourceName::decode(&lost.app_resource);
         // It can be decoded, because an app's name was encoded.
         let name = name.as_ref().map(ResourceName::to_named).unwrap_or_default();
-        let delays = ExponentialBuilder::new()
-            .with_min_delay(RETRY_DELAY_MIN)
-            .with_max_delay(RETRY_DELAY_MAX)
-            .with_max_times(TRIES_MAX - 1)
-            .with_jitter();
-        let sent = (|| async {
-            timeout(TRY_TIMEOUT, self.try_to_notify(lost, &name)).await.unwrap_or_else(|_| {
-                Err(NoticeError::Failed(format!("no answer in {TRY_TIMEOUT:?}")))
-            })
-        })
-        .retry(delays)
-        .when(|error| matches!(error, NoticeError::Failed(_)))
-        .await;
+        let mut backoff = Backoff::new(RETRY_DELAY_MIN, RETRY_DELAY_MAX);
+        let mut tries = 1;
+        let sent = loop {
+            let sent = timeout(TRY_TIMEOUT, self.try_to_notify(lost, &name)).await;
+            let silent = |_| Err(NoticeError::Failed(format!("no answer in {TRY_TIMEOUT:?}")));
+            let sent = sent.unwrap_or_else(silent);
+            if tries == TRIES_MAX || !matches!(sent, Err(NoticeError::Failed(_))) {
+                break sent;
+            }
+            tries += 1;
+            backoff.pause().await;
+        };
         let notice = if sent.is_ok() { Notice::Delivered } else { Notice::Failed };
         lost.store.store().observer().notified(notice);
         match sent {

@@ -102,7 +102,7 @@ impl Locks {
     }
 
     /// Acquires a lock without a stream, and returns early enough for the answer to arrive
-    /// before the call's deadline. Otherwise like [`Locks::acquire`].
+    /// before the call's deadline.
     pub async fn lock(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = self.limited(&call);
         // The answer ends the call, so it must come before the end of the wait too.
@@ -125,7 +125,8 @@ impl Locks {
     /// Acquires a lock, waiting for it unless `immediate`. The end of the wait is answered once
     /// the store has confirmed that nothing is left of it. May be dropped at any await, and so
     /// may what it returns: the grant is then released.
-    pub async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
+    #[cfg(test)]
+    pub(crate) async fn acquire(&self, call: LockCall) -> Result<UndeliveredGrant, ApiError> {
         let max_hold = MaxHold::asked_for(call.max_hold);
         self.acquire_within(call, max_hold, None).await
     }
