@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::{BoxFuture, join_all};
-use leasehold_lock::{Feature, LockError, Store, answer_margin};
+use leasehold_lock::{Feature, LockError, Store, answered_by};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
@@ -135,10 +135,8 @@ impl Instances {
                 SlotState::Opening(_) if draining => return Err(LockError::ShuttingDown),
                 SlotState::Opening(opening) => opening.clone(),
             };
-            let until = arrived + operation_timeout - answer_margin(operation_timeout);
-            let before_deadline = deadline.map(|deadline| {
-                deadline - answer_margin(deadline.saturating_duration_since(arrived))
-            });
+            let until = answered_by(arrived, arrived + operation_timeout);
+            let before_deadline = deadline.map(|deadline| answered_by(arrived, deadline));
             tokio::select! {
                 biased;
                 () = changed => {}

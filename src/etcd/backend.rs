@@ -15,11 +15,11 @@ use crate::{
     config::Config,
     etcd::Etcd,
     grants::{local::Grants, write::Writer},
-    lease::{keeper::Keeper, leases::Leases},
+    lease::{keep_alives::KeepAlives, leases::Leases},
     queue::{queues::Queues, session::Sessions, sweep},
     verbs::{
-        attempts::Attempts, inspect::Inspection, look::Patience, release::Releases,
-        renew::Renewals, tries::Tries, wait::Waits,
+        acquire::Tries, attempts::Attempts, inspect::Inspection, look::Patience,
+        release::Releases, renew::Renewals, wait::Waits,
     },
 };
 
@@ -72,8 +72,8 @@ impl EtcdBackend {
     fn new(shared: &Arc<Etcd>, Context { settings, clock, .. }: Context) -> Self {
         let (connection, background) = (&shared.connection, &shared.background);
         let etcd = || Arc::clone(shared);
-        let keeper = Keeper::start(connection, background);
-        let leases = Leases::start(Arc::clone(connection), keeper.clone(), background);
+        let keep_alives = KeepAlives::start(connection, background);
+        let leases = Leases::start(Arc::clone(connection), keep_alives.clone(), background);
         let grants = Arc::new(Grants::new(Arc::clone(&leases)));
         background.spawn(purge(Arc::clone(&grants)));
         let writer = Arc::new(Writer {
@@ -81,7 +81,7 @@ impl EtcdBackend {
             grants: Arc::clone(&grants),
             clock: clock.clone(),
         });
-        let renewals = Arc::new(Renewals::new(etcd(), Arc::clone(&writer), keeper));
+        let renewals = Arc::new(Renewals::new(etcd(), Arc::clone(&writer), keep_alives));
         let tries = Arc::new(Tries {
             etcd: etcd(),
             writer,

@@ -171,7 +171,7 @@ impl Engine {
             return Err(LockError::NotFound { held: false });
         }
         let (resource, lock_id) = record.name();
-        let asked = resource.store.store().ttl(ttl)?.duration();
+        let asked = resource.store().ttl(ttl)?.duration();
         table.dequeue(id);
         let Some(record) = table.get_mut(id) else { return Ok(()) };
         let before = record.schedule.renewal.take_task();

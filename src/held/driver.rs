@@ -180,16 +180,16 @@ impl Engine {
         }
         let remaining =
             record.schedule.remaining_ratio(now).filter(|_| result.is_ok() && change.is_none());
-        let observer = record.holding.resource.store.store().observer();
+        let observer = record.holding.resource.store().observer();
         observer.renewed(Outcome::of(result), remaining);
         if let Err(LockError::Unsupported(answer)) = result
             && record.schedule.automatic
         {
-            let Resource { store, id } = &record.holding.resource;
-            warn!(store = %store.name(), resource = id.as_str(),
+            let Resource { lock_store, id } = &record.holding.resource;
+            warn!(store = %lock_store.name(), resource = id.as_str(),
                 answer = &**answer,
                 "the lock store cannot renew; the lock lasts until its TTL ends");
-            store.refused_to_renew();
+            lock_store.refused_to_renew();
             record.schedule.automatic = false;
         }
         match record.renewal_ended(sending, result, now) {

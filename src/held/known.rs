@@ -35,7 +35,7 @@ impl Engine {
         if let Some(cause) = table.lost.cause(&name, now) {
             return Known::Lost(cause);
         }
-        if resource.store.store().is_ending(&resource.id, lock_id) {
+        if resource.store().is_ending(&resource.id, lock_id) {
             return Known::Unlocking;
         }
         Known::NotHeld

@@ -45,7 +45,7 @@ impl Engine {
             self.release(&mut table, record);
             return true;
         }
-        let store = resource.store.store();
+        let store = resource.store();
         if store.is_ending(&resource.id, lock_id) {
             return true;
         }
@@ -78,7 +78,7 @@ impl Engine {
         let had_stream = record.keeper.notify(HoldEnd::Lost(cause));
         record.tally.end(cause.into());
         let lost = record.lost(cause);
-        let (store, resource) = (&**lost.store.name(), lost.resource.as_str());
+        let (store, resource) = (&**lost.lock_store.name(), lost.resource.as_str());
         if cause == Cause::MaxHold && record.schedule.has_limit_of_its_app() {
             info!(store, resource, "a held lock is released after its max_hold");
         } else {
@@ -88,7 +88,7 @@ impl Engine {
         if !had_stream
             && let Err(mpsc::error::TrySendError::Full(lost)) = self.0.notices.try_send(lost)
         {
-            lost.store.store().observer().notified(Notice::Dropped);
+            lost.lock_store.store().observer().notified(Notice::Dropped);
             warn!(
                 resource = lost.resource.as_str(),
                 "too many callbacks wait; the app is not notified that this lock is lost"
@@ -113,7 +113,7 @@ impl Engine {
     /// Releases a lock that is not in the table any more.
     pub(super) fn release_now(&self, mut record: Record) {
         let renewal = record.schedule.renewal.take_task();
-        let abandonment = record.holding.resource.store.store().abandon(record.abandoned());
+        let abandonment = record.holding.resource.store().abandon(record.abandoned());
         self.spawn(async move {
             renewal::cancel(renewal).await;
             abandonment.end().await;

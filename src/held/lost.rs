@@ -88,7 +88,7 @@ mod tests {
 
     fn name(store: &Arc<LockStore>, resource: usize, lock_id: &LockId) -> GrantName {
         let id = ResourceId::new(&format!("r{resource}")).unwrap();
-        (Resource { store: Arc::clone(store), id }, lock_id.clone())
+        (Resource { lock_store: Arc::clone(store), id }, lock_id.clone())
     }
 
     fn loss(cause: Cause) -> Loss {

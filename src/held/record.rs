@@ -60,7 +60,7 @@ pub struct Holding {
 #[derive(Clone, Debug)]
 pub struct LostLock {
     /// The store.
-    pub store: Arc<LockStore>,
+    pub lock_store: Arc<LockStore>,
     /// What was locked, prefixed.
     pub resource: ResourceId,
     /// What was locked, as the app names it.
@@ -112,7 +112,7 @@ impl Record {
             unlock: Unlock::None,
             keeper: stream.map_or(Keeper::Received, Keeper::Stream),
             replays: 0,
-            tally: Tally::begin(&holding.resource.store, holding.since),
+            tally: Tally::begin(&holding.resource.lock_store, holding.since),
             holding,
         }
     }
@@ -227,7 +227,7 @@ impl Record {
     pub(super) fn lost(&self, cause: Cause) -> LostLock {
         let Holding { resource, app_resource, lock_id, token, .. } = &self.holding;
         LostLock {
-            store: Arc::clone(&resource.store),
+            lock_store: Arc::clone(&resource.lock_store),
             resource: resource.id.clone(),
             app_resource: app_resource.clone(),
             lock_id: lock_id.clone(),

@@ -94,15 +94,15 @@ impl fmt::Debug for LockStore {
 /// A resource of a store. Two are the same if the names of store and resource are.
 #[derive(Clone, Debug)]
 pub struct Resource {
-    /// The store.
-    pub store: Arc<LockStore>,
+    /// The store, under its name.
+    pub lock_store: Arc<LockStore>,
     /// The store's name of the resource, prefixed.
     pub id: ResourceId,
 }
 
 impl PartialEq for Resource {
     fn eq(&self, other: &Self) -> bool {
-        self.id == other.id && self.store.name == other.store.name
+        self.id == other.id && self.lock_store.name == other.lock_store.name
     }
 }
 
@@ -110,7 +110,7 @@ impl Eq for Resource {}
 
 impl Hash for Resource {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.store.name.hash(state);
+        self.lock_store.name.hash(state);
         self.id.hash(state);
     }
 }
@@ -122,10 +122,16 @@ pub(super) type GrantName = (Resource, LockId);
 pub(super) type Request = (Resource, RequestId);
 
 impl Resource {
+    /// The store that has the resource.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        self.lock_store.store()
+    }
+
     /// Ends the grant with this lock ID.
     pub(super) async fn unlock(&self, lock_id: &LockId) -> Result<(), LockError> {
         let request = UnlockRequest::owner(self.id.clone(), lock_id.clone());
-        self.store.store.unlock(request).await
+        self.store().unlock(request).await
     }
 
     /// Ends the grants of all who hold the resource, or the one with this public ID.
@@ -136,7 +142,7 @@ impl Resource {
     ) -> Result<(), LockError> {
         let of = grant_id.map_or(ReleaseOf::Anyone, ReleaseOf::Id);
         let request = UnlockRequest { resource: self.id.clone(), of };
-        self.store.store.unlock_by(request, until).await
+        self.store().unlock_by(request, until).await
     }
 
     /// Starts the TTL of the grant with this lock ID again.
@@ -146,6 +152,6 @@ impl Resource {
         ttl: Option<Duration>,
     ) -> Result<Renewed, LockError> {
         let request = RenewRequest { resource: self.id.clone(), lock_id: lock_id.clone(), ttl };
-        self.store.store.renew(request).await
+        self.store().renew(request).await
     }
 }

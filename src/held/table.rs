@@ -213,9 +213,9 @@ impl Table {
     /// Puts a record into the queue of its server for a renewal.
     pub(super) fn enqueue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
-        let Resource { store, id: resource } = &record.holding.resource;
-        let server = store.store().server_of(resource);
-        let key = (Arc::clone(store.name()), server);
+        let resource = &record.holding.resource;
+        let server = resource.store().server_of(&resource.id);
+        let key = (Arc::clone(resource.lock_store.name()), server);
         let safe_deadline = record.schedule.queue(server);
         let in_flight_max = self.lane_in_flight_max;
         if !self.lanes.contains_key(&key) {
@@ -233,7 +233,7 @@ impl Table {
     pub(super) fn dequeue(&mut self, id: RecordId) {
         let Some(record) = self.records.get_mut(&id) else { return };
         let Some((server, at)) = record.schedule.renewal.take_queued() else { return };
-        let key = (Arc::clone(record.holding.resource.store.name()), server);
+        let key = (Arc::clone(record.holding.resource.lock_store.name()), server);
         if let Some(lane) = self.lanes.get_mut(&key) {
             lane.dequeue(at, id);
         }

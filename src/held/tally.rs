@@ -12,7 +12,7 @@ use super::LockStore;
 /// Counts a held lock for as long as its record lives, which includes its release, and reports
 /// its end once.
 pub(super) struct Tally {
-    store: Arc<LockStore>,
+    lock_store: Arc<LockStore>,
     /// Since when it is held; `None` if it has ended.
     since: Option<Instant>,
 }
@@ -20,7 +20,7 @@ pub(super) struct Tally {
 impl Tally {
     /// A lock of this store is held since then.
     pub(super) fn begin(store: &Arc<LockStore>, since: Instant) -> Self {
-        let tally = Self { store: Arc::clone(store), since: Some(since) };
+        let tally = Self { lock_store: Arc::clone(store), since: Some(since) };
         tally.observer().held(1);
         tally
     }
@@ -38,7 +38,7 @@ impl Tally {
     }
 
     fn observer(&self) -> &dyn Observe {
-        &**self.store.store().observer()
+        &**self.lock_store.store().observer()
     }
 }
 

@@ -1,12 +1,10 @@
 //! The metadata of components.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a broken property panics")]
 
-use leasehold_lock::{
-    LockError, Violation,
-    properties::{Properties, go_duration, parse_go_duration},
-};
+use leasehold_lock::{LockError, Violation, properties::Properties};
 use leasehold_sidecar::app_names::AppNames;
 use leasehold_testing::Input;
+use leasehold_util::duration::{go_duration, parse_go_duration};
 
 use crate::backend::KINDS;
 

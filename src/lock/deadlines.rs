@@ -13,6 +13,8 @@ const ANSWER_MARGIN: Duration = Duration::from_millis(50);
 const ANSWER_MARGIN_MAX: Duration = Duration::from_millis(250);
 /// The shortest margin for a caller that must have read its answer.
 const READ_MARGIN_MIN: Duration = Duration::from_millis(10);
+/// The part of a margin that is left once a wait has left the queue.
+const KEPT_PART: u32 = 4;
 /// A margin that is shorter goes wholly into confirming that nothing is held.
 const CONFIRM_MIN: Duration = Duration::from_millis(4);
 
@@ -24,7 +26,7 @@ pub(super) fn limits(request: &AcquireRequest) -> (Option<Instant>, Option<Insta
         None => answer_margin(deadline.saturating_duration_since(request.arrived)),
     };
     // Confirming takes a round trip, for which a tiny margin leaves no time.
-    let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / 4 };
+    let kept = if margin < CONFIRM_MIN { Duration::ZERO } else { margin / KEPT_PART };
     let given_up = request.wait_end.map_or(deadline - margin, |end| end.min(deadline - margin));
     (Some(given_up), Some(deadline - kept))
 }
@@ -40,16 +42,27 @@ pub(super) async fn wait_deadline(given_up: Option<Instant>) -> LockError {
     }
 }
 
-/// How long before its deadline a call that had `whole` is answered.
+/// When a call that arrived at `arrived` is answered for its answer to arrive by `deadline`.
 #[must_use]
-pub fn answer_margin(whole: Duration) -> Duration {
+pub fn answered_by(arrived: Instant, deadline: Instant) -> Instant {
+    deadline - answer_margin(deadline.saturating_duration_since(arrived))
+}
+
+/// How long before its deadline a call that had `whole` is answered.
+fn answer_margin(whole: Duration) -> Duration {
     (whole / 10).min(ANSWER_MARGIN + whole / 100).min(ANSWER_MARGIN_MAX)
 }
 
-/// How long before its deadline a call is answered that makes a grant which is renewed until its
-/// caller ends it. Longer than [`answer_margin`], because nobody would end a grant whose answer
-/// was not read.
+/// When a call must have its grant for its caller to read the answer, and when it must have
+/// ended without one: a call that `waits` is given some of the margin to leave the queue. `None`
+/// if it has less time than the smallest margin.
+///
+/// This is for grants that are renewed until their callers end them. The margin is longer than
+/// that of [`answered_by`], because nobody would end a grant whose answer was not read.
 #[must_use]
-pub fn read_margin(whole: Duration) -> Duration {
-    (whole / 4).clamp(READ_MARGIN_MIN, ANSWER_MARGIN_MAX)
+pub fn read_by(arrived: Instant, deadline: Instant, waits: bool) -> Option<(Instant, Instant)> {
+    let whole = deadline.saturating_duration_since(arrived);
+    let margin = (whole / 4).clamp(READ_MARGIN_MIN, ANSWER_MARGIN_MAX);
+    let read_by = (margin < whole).then(|| deadline - margin)?;
+    Some((read_by, if waits { deadline - margin / KEPT_PART } else { read_by }))
 }

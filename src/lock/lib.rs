@@ -41,7 +41,7 @@ mod waiters;
 pub use abandon::{Abandoned, Abandonment};
 pub use backend::{Attempt, Backend, BackendError, Feature, Grant, Renewal, Renewed};
 pub use clock::Clock;
-pub use deadlines::{answer_margin, read_margin};
+pub use deadlines::{answered_by, read_by};
 pub use error::{LockError, Reason};
 pub use granted::Granted;
 pub use ids::{AttemptId, GrantId, Holder, LockId, RequestId, ResourceId, check_text};

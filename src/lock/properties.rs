@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use go_duration::GoDuration;
+use leasehold_util::duration::parse_go_duration;
 
 use crate::{Settings, Violation};
 
@@ -213,19 +213,6 @@ pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&
         .map(|(_, known)| known)
 }
 
-/// Parses a Go duration; `None` if the text is invalid or the duration negative.
-#[must_use]
-pub fn parse_go_duration(text: &str) -> Option<Duration> {
-    let nanos = text.trim().parse::<GoDuration>().ok()?.nanoseconds();
-    u64::try_from(nanos).ok().map(Duration::from_nanos)
-}
-
-/// A duration as Go writes it, `1m30s`.
-#[must_use]
-pub fn go_duration(duration: Duration) -> String {
-    GoDuration(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,15 +269,6 @@ mod tests {
         let mut read = properties(&[("maxTTL", "10s")]);
         assert_eq!(read.settings().ttl_default, Duration::from_secs(10));
         assert!(read.finish().is_ok());
-    }
-
-    #[test]
-    fn go_durations_are_read_whole() {
-        assert_eq!(parse_go_duration("1m30s"), Some(Duration::from_secs(90)));
-        assert_eq!(parse_go_duration("1.5s"), Some(Duration::from_millis(1500)));
-        for bad in ["30", "", "30sX", "-1s", "s", "1d", "99999999h"] {
-            assert_eq!(parse_go_duration(bad), None, "{bad:?}");
-        }
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The acquisitions and ends of grants in this process, by lock ID.
 //!
-//! A caller may name a lock before its acquisition is answered, because it chose the lock ID, and
-//! while the lock is being ended: because the grant was not received, is no longer held, or is being
-//! unlocked. The registry keeps three promises for such a lock:
+//! A caller that chose the lock ID can name a lock before it is granted. Every caller that has the
+//! lock ID can name it while it is being ended, because the grant was not received, is no longer
+//! held, or is being unlocked. The registry keeps three promises for such a lock:
 //!
 //! - A renewal, or a repeated request, that finds a grant which is being ended waits until that
 //!   has happened, and asks again. It is never answered with a lock that then ends.

@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeSet, fmt, time::Duration};
 
-use leasehold_lock::properties::{nearest, parse_go_duration};
+use leasehold_lock::properties::nearest;
+use leasehold_util::duration::parse_go_duration;
 use tracing::warn;
 
 use super::{

@@ -13,25 +13,29 @@ use tracing::warn;
 
 use super::{
     absent_ttl,
+    attempts::Attempts,
     connection::Connection,
     outage::{self, Outage},
     rpc,
     status::Verb,
-    tries::Tries,
     wire::{from_wire, lock_request, renew_request, unlock_request},
 };
 
 /// A third-party lock store.
 pub(super) struct Pluggable {
     pub(super) connection: Arc<Connection>,
-    tries: Tries,
+    attempts: Attempts,
     /// How long an outage may last without ending a wait.
     operation_timeout: Duration,
 }
 
 impl Pluggable {
     pub(super) fn new(connection: Connection, operation_timeout: Duration) -> Self {
-        Self { connection: Arc::new(connection), tries: Tries::default(), operation_timeout }
+        Self {
+            connection: Arc::new(connection),
+            attempts: Attempts::default(),
+            operation_timeout,
+        }
     }
 
     async fn lock_once(&self, attempt: &Attempt) -> Result<Grant, BackendError> {
@@ -40,7 +44,7 @@ impl Pluggable {
         let waited = from_wire(response.waited);
         let mut grant = grant(attempt, sent, &response)?;
         if attempt.lock_id_given {
-            self.tries.note_granted(attempt);
+            self.attempts.note_granted(attempt);
         }
         match waited {
             Some(waited) => grant.since += waited.min(sent.elapsed()),
@@ -75,13 +79,13 @@ impl Pluggable {
     }
 
     async fn undo(&self, attempt: &Attempt, until: Instant) -> Result<(), BackendError> {
-        if !self.tries.ended(attempt.id, until).await {
+        if !self.attempts.ended(attempt.id, until).await {
             return Err(BackendError::Unknown("the try to undo is still under way".into()));
         }
         if attempt.request_id.is_some() {
             return Ok(());
         }
-        let granted = self.tries.granted(&attempt.resource, &attempt.lock_id);
+        let granted = self.attempts.granted(&attempt.resource, &attempt.lock_id);
         if attempt.lock_id_given && granted != Some(attempt.id) {
             warn!(
                 resource = attempt.resource.as_str(),
@@ -113,7 +117,7 @@ impl Backend for Pluggable {
     }
 
     async fn try_lock(&self, attempt: &Attempt, until: Instant) -> Result<Grant, BackendError> {
-        let (connection, tries) = (Arc::clone(&self.connection), self.tries.clone());
+        let (connection, tries) = (Arc::clone(&self.connection), self.attempts.clone());
         let attempt = attempt.clone();
         let running = tries.begin(attempt.id);
         // In a task of its own, so that the try continues if the caller goes away, and its
@@ -170,7 +174,7 @@ impl Backend for Pluggable {
         let (since, response) = calling.await?;
         let ttl = ttl_or(from_wire(response.ttl), renewal.ttl)?;
         // At most this attempt with this lock ID is undone: see `undo`.
-        let granted = self.tries.granted(&renewal.resource, &renewal.lock_id);
+        let granted = self.attempts.granted(&renewal.resource, &renewal.lock_id);
         Ok(Renewed { id: granted.map(GrantId::from), ttl, since })
     }
 

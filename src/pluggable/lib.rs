@@ -14,6 +14,7 @@
 //!   end more than one grant.
 //! - A grant that the store makes after the caller went away lasts until its TTL ends.
 
+mod attempts;
 mod backend;
 mod connection;
 #[cfg(any(fuzzing, test))]
@@ -24,7 +25,6 @@ mod of_sidecar;
 mod outage;
 mod rpc;
 mod status;
-mod tries;
 mod views;
 mod wire;
 

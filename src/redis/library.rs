@@ -28,7 +28,7 @@ const APART: Duration = Duration::from_secs(1);
 /// expiry is moved.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// What a notice means that reached nobody.
+/// What it means that a PUBLISH reached no subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unheard {
     /// Its process has gone.

@@ -202,7 +202,7 @@ impl Core {
     }
 
     /// Ends a wait with an error. If an outage ended it, its place, or the grant that a release
-    /// made for it, is removed when Redis is back. So the error excludes a grant.
+    /// made for it, is removed when Redis is back. So its caller may be told that it holds nothing.
     fn end_wait(
         &self,
         attempt: &Attempt,

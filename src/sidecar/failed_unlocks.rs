@@ -131,17 +131,17 @@ impl FailedUnlock {
     }
 
     fn is_held_here(&self, locks: &Locks) -> bool {
-        let held = locks.resource(&self.store_name, &self.resource);
-        held.is_ok_and(|held| {
-            matches!(locks.engine().known(&held, &self.lock_id), Known::Held(_))
+        let resource = locks.resource(&self.store_name, &self.resource);
+        resource.is_ok_and(|resource| {
+            matches!(locks.engine().known(&resource, &self.lock_id), Known::Held(_))
         })
     }
 
     /// Ends the grant, or lets the engine do it. Returns why it is not settled.
     async fn settle(&self, locks: &Locks) -> Result<(), String> {
-        let held = locks.resource(&self.store_name, &self.resource);
-        let held = held.map_err(|error| error.to_string())?;
-        if locks.engine().give_up(&held, &self.lock_id) {
+        let resource = locks.resource(&self.store_name, &self.resource);
+        let resource = resource.map_err(|error| error.to_string())?;
+        if locks.engine().give_up(&resource, &self.lock_id) {
             return Ok(());
         }
         let Some(token) = self.token else {
@@ -149,8 +149,8 @@ impl FailedUnlock {
                 "it is not held through this sidecar; its fencing_token is needed".to_owned()
             );
         };
-        let grant = UnlockRequest::grant(held.id, self.lock_id.clone(), token);
-        match held.store.store().unlock(grant).await {
+        let grant = UnlockRequest::grant(resource.id.clone(), self.lock_id.clone(), token);
+        match resource.store().unlock(grant).await {
             Ok(()) => {
                 let resource = self.resource.encoded().as_str();
                 info!(store = self.store_name, resource, "unlocked as its app reported");

@@ -7,9 +7,9 @@ use std::{
 };
 
 use clap::{ArgAction, Args, builder::BoolishValueParser};
-use leasehold_lock::properties::parse_go_duration;
 use leasehold_metrics::MetricsArgs;
 use leasehold_net::flags::{address, port};
+use leasehold_util::duration::parse_go_duration;
 
 use super::{
     api::auth::Token,
@@ -151,7 +151,7 @@ fn duration(text: &str) -> Result<Duration, String> {
         return Ok(Duration::ZERO);
     }
     parse_go_duration(text)
-        .ok_or_else(|| "it is no duration; use for example 1h, 90m or 30s, or 0".to_owned())
+        .ok_or_else(|| "it is not a duration; use for example 1h, 90m or 30s, or 0".to_owned())
 }
 
 /// The sidecar's own settings, checked.

@@ -21,7 +21,7 @@ pub struct NamedStore {
     /// The app's names in the store.
     pub names: AppNames,
     /// The store itself, under the component's name.
-    pub held: Arc<LockStore>,
+    pub lock_store: Arc<LockStore>,
 }
 
 impl NamedStore {
@@ -33,24 +33,24 @@ impl NamedStore {
         names: AppNames,
         store: LockStore,
     ) -> Self {
-        Self { kind: kind.into(), version: version.into(), names, held: Arc::new(store) }
+        Self { kind: kind.into(), version: version.into(), names, lock_store: Arc::new(store) }
     }
 
     /// The component's name, as the app gives it.
     #[must_use]
     pub fn name(&self) -> &Arc<str> {
-        self.held.name()
+        self.lock_store.name()
     }
 
     /// Keeps the locks.
     #[must_use]
     pub fn store(&self) -> &Store {
-        self.held.store()
+        self.lock_store.store()
     }
 
     /// Where a resource of the app is locked; the violation names `resource_id` or `namespace`.
     pub fn resource(&self, name: &ResourceName) -> Result<Resource, Violation> {
-        Ok(Resource { store: Arc::clone(&self.held), id: self.names.of(name)? })
+        Ok(Resource { lock_store: Arc::clone(&self.lock_store), id: self.names.of(name)? })
     }
 }
 

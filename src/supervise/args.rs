@@ -2,10 +2,9 @@
 
 use std::{ffi::OsString, path::Path, str::FromStr, time::Duration};
 
-use go_duration::GoDuration;
 use rustix::process::Signal;
 
-use leasehold_util::exit;
+use leasehold_util::{duration::parse_go_duration, exit};
 
 use crate::{machine::Rules, protocol::cut, say::Verbosity};
 
@@ -152,12 +151,11 @@ fn ttl(text: &str) -> Result<Duration, String> {
 
 /// Reads `1m30s`, or a number of seconds.
 fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || "is no duration such as 30s, 1m30s, 500ms or 10".to_owned();
-    if let Ok(seconds) = text.parse::<f64>() {
-        return Duration::try_from_secs_f64(seconds).map_err(|_| wrong());
-    }
-    let nanos = GoDuration::from_str(text).map_err(|_| wrong())?.nanoseconds();
-    u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| wrong())
+    let read = match text.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds).ok(),
+        Err(_) => parse_go_duration(text),
+    };
+    read.ok_or_else(|| "is not a duration such as 30s, 1m30s, 500ms or 10".to_owned())
 }
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use leasehold_lock::properties::parse_go_duration;
 use leasehold_net::inspection::json;
 use leasehold_proto::locks as pb;
+use leasehold_util::duration::parse_go_duration;
 use serde_json::Value;
 
 use crate::{
@@ -61,7 +61,7 @@ pub struct ListArgs {
 
 fn duration(text: &str) -> Result<Duration, String> {
     parse_go_duration(text)
-        .ok_or_else(|| "is no duration; write for example 30s, 1m30s or 500ms".to_owned())
+        .ok_or_else(|| "is not a duration; write for example 30s, 1m30s or 500ms".to_owned())
 }
 
 /// Prints what is held.

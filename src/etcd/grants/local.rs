@@ -206,9 +206,9 @@ impl Grants {
     }
 
     /// Disposes of the lease that a grant's key lay under until this process deleted or moved
-    /// it. `known` is the grant as this process knew it. Its own lease is kept for reuse. Any
-    /// other is revoked: the process that made the grant does not reuse it, because it would
-    /// have to delete or move the key first.
+    /// it. `known` is the grant as this process knew it. If its lease is that one, the lease is
+    /// kept for reuse. Otherwise both are revoked: the process that made the grant does not reuse
+    /// its lease, because it would have to delete or move the key first.
     fn free(&self, lease: i64, known: Option<LocalGrant>) {
         match known {
             Some(grant) if grant.lease.id == lease => self.leases.give(grant.lease),

@@ -14,7 +14,7 @@ use crate::{
     background::Background,
     client::{connection::Connection, failure::Failure},
     lease::{
-        keeper::Keeper,
+        keep_alives::KeepAlives,
         pool::{Lease, Pool, SLACK},
         resolve::revoke,
         revocations::{Revocations, Unwanted},
@@ -37,7 +37,7 @@ const UNHURRIED: Duration = Duration::from_secs(60);
 /// The leases of this process: the owner of those that belong to no grant.
 pub(crate) struct Leases {
     pub(super) connection: Arc<Connection>,
-    pub(super) keeper: Keeper,
+    pub(super) keep_alives: KeepAlives,
     pub(super) pool: Mutex<Pool>,
     pub(super) revocations: Arc<Revocations>,
     /// Limits the lease grants in flight.
@@ -48,13 +48,13 @@ impl Leases {
     /// Starts the task that keeps idle leases alive; it ends with `background`.
     pub(crate) fn start(
         connection: Arc<Connection>,
-        keeper: Keeper,
+        keep_alives: KeepAlives,
         background: &Background,
     ) -> Arc<Self> {
         let revocations = Revocations::start(Arc::clone(&connection), background);
         let pool = Mutex::new(Pool::new(KEPT_MAX));
         let granting = Arc::new(Semaphore::new(GRANTING_MAX));
-        let leases = Arc::new(Self { connection, keeper, pool, revocations, granting });
+        let leases = Arc::new(Self { connection, keep_alives, pool, revocations, granting });
         background.spawn(Arc::clone(&leases).keep(background.clone()));
         leases
     }
@@ -142,7 +142,7 @@ impl Leases {
                 let leases = Arc::clone(&self);
                 background.spawn(async move {
                     let until = Instant::now() + REFRESH_TIMEOUT;
-                    match leases.keeper.keep_alive(id, until + UNHURRIED, until).await {
+                    match leases.keep_alives.keep_alive(id, until + UNHURRIED, until).await {
                         Ok(Some(kept)) => leases.pool.lock().refreshed(id, kept.sent),
                         Ok(None) => leases.pool.lock().died(id),
                         Err(_) => {}
@@ -159,8 +159,8 @@ impl Leases {
         let connection =
             Arc::new(Connection::new(Config::offline(), &Keys::new("t"), observer));
         let background = Background::default();
-        let keeper = Keeper::start(&connection, &background);
-        Self::start(connection, keeper, &background)
+        let keep_alives = KeepAlives::start(&connection, &background);
+        Self::start(connection, keep_alives, &background)
     }
 
     /// How many leases are still to be revoked.

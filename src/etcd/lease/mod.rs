@@ -1,6 +1,6 @@
 //! Leases: taken for a grant, kept for reuse, kept alive, and revoked.
 
-pub(crate) mod keeper;
+pub(crate) mod keep_alives;
 pub(crate) mod leases;
 pub(crate) mod pool;
 pub(crate) mod resolve;

@@ -175,7 +175,7 @@ impl Leases {
             if lease.is_fresh(lock::Instant::now()) {
                 return Ok(Some(taken));
             }
-            match Box::pin(self.keeper.keep_alive(lease.id, until, until)).await? {
+            match Box::pin(self.keep_alives.keep_alive(lease.id, until, until)).await? {
                 None => taken.gone(),
                 // The answer may be the first that names another term.
                 Some(_) if !self.may_reuse(&lease) => {}

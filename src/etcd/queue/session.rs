@@ -24,7 +24,7 @@ use crate::{
     commit::op::Op,
     etcd::Etcd,
     keys::{EntryId, Keys},
-    lease::{keeper::Keeper, leases::Leases, pool::Lease, resolve::Begun},
+    lease::{keep_alives::KeepAlives, leases::Leases, pool::Lease, resolve::Begun},
     revision::Revision,
 };
 
@@ -300,7 +300,8 @@ impl Sessions {
     async fn keep(self: Arc<Self>) {
         let mut ticks = interval(KEEP_ALIVE_INTERVAL);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let keeper = Keeper::start_urgent(&self.etcd.connection, &self.etcd.background);
+        let keep_alives =
+            KeepAlives::start_urgent(&self.etcd.connection, &self.etcd.background);
         let mut used = Instant::now();
         loop {
             ticks.tick().await;
@@ -323,7 +324,7 @@ impl Sessions {
             };
             let Some(session) = session else { continue };
             let until = Instant::now() + KEEP_ALIVE_TIMEOUT;
-            let kept = keeper.keep_alive(session.lease.id, until, until).await;
+            let kept = keep_alives.keep_alive(session.lease.id, until, until).await;
             if kept == Ok(None) {
                 self.lose(&session).await;
             }

@@ -195,14 +195,14 @@ mod tests {
     use crate::{
         config::Config,
         etcd::Etcd,
-        lease::{keeper::Keeper, leases::Leases},
+        lease::{keep_alives::KeepAlives, leases::Leases},
     };
 
     fn attempts() -> Arc<Attempts> {
         let etcd = Etcd::new(Config::offline(), leasehold_lock::observe::Unobserved::store());
         let (connection, background) = (&etcd.connection, etcd.background.clone());
-        let keeper = Keeper::start(connection, &background);
-        let leases = Leases::start(Arc::clone(connection), keeper, &background);
+        let keep_alives = KeepAlives::start(connection, &background);
+        let leases = Leases::start(Arc::clone(connection), keep_alives, &background);
         let sessions = Sessions::start(Arc::clone(&etcd), leases);
         Arc::new(Attempts::new(sessions, background, Duration::from_secs(1)))
     }

@@ -10,7 +10,7 @@ use crate::{
     commit::op::Op,
     grants::{find::Held, readers::Count},
     keys::{GrantKeys, range_end},
-    verbs::tries::Tries,
+    verbs::acquire::Tries,
 };
 
 /// What the caller of an attempt asked for.

@@ -10,7 +10,6 @@ pub(crate) mod release;
 pub(crate) mod renew;
 #[cfg(test)]
 mod tests;
-pub(crate) mod tries;
 pub(crate) mod wait;
 mod walk;
 mod watch;

@@ -21,7 +21,7 @@ use crate::{
         find::{By, Held},
         write::Writer,
     },
-    lease::{keeper::Keeper, pool::SLACK, ttl::lease_ttl_s},
+    lease::{keep_alives::KeepAlives, pool::SLACK, ttl::lease_ttl_s},
 };
 
 /// The delay between reads of a key whose lease has ended, which is about to be deleted.
@@ -37,14 +37,14 @@ const MOVING_MAX: usize = 128;
 pub(crate) struct Renewals {
     etcd: Arc<Etcd>,
     writer: Arc<Writer>,
-    keeper: Keeper,
+    keep_alives: KeepAlives,
     /// Limits the moves to other leases after an election.
     moving: Semaphore,
 }
 
 impl Renewals {
-    pub(crate) fn new(etcd: Arc<Etcd>, writer: Arc<Writer>, keeper: Keeper) -> Self {
-        Self { etcd, writer, keeper, moving: Semaphore::new(MOVING_MAX) }
+    pub(crate) fn new(etcd: Arc<Etcd>, writer: Arc<Writer>, keep_alives: KeepAlives) -> Self {
+        Self { etcd, writer, keep_alives, moving: Semaphore::new(MOVING_MAX) }
     }
 
     /// Starts the TTL of a live grant again. The key is checked as well as the lease, because
@@ -66,7 +66,7 @@ impl Renewals {
             let kept = match known.as_ref().filter(|grant| grant.lease.asked_s == asked_s) {
                 Some(grant) => {
                     let (id, needed_by) = (grant.lease.id, grant.ends().running());
-                    Some((id, self.keeper.keep_alive(id, needed_by, until).await?))
+                    Some((id, self.keep_alives.keep_alive(id, needed_by, until).await?))
                 }
                 None => None,
             };
@@ -92,7 +92,7 @@ impl Renewals {
             }
             let alive = match kept {
                 Some((lease, alive)) if lease == held.lease() => alive,
-                _ => self.keeper.keep_alive(held.lease(), until, until).await?,
+                _ => self.keep_alives.keep_alive(held.lease(), until, until).await?,
             };
             let Some(alive) = alive else {
                 // The key is about to be deleted.

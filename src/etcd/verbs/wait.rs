@@ -19,9 +19,9 @@ use crate::{
     },
     revision::Revision,
     verbs::{
+        acquire::Tries,
         attempts::{Failed, Leftover},
         look::{Met, Patience},
-        tries::Tries,
     },
     waiter_record::WaiterRecord,
 };
@@ -261,8 +261,8 @@ impl Waits {
     }
 }
 
-/// The comparisons of a write that grants to an entry, and the entry's removal. That no other
-/// entry is before this one, or no exclusive one, needs no comparison: none ever will be.
+/// The comparisons of a write that grants to an entry, and the entry's removal. The queue is not
+/// compared: no entry can get in front of one that is first.
 pub(super) fn turn_op(
     keys: &GrantKeys,
     (entry, entered): (&str, Revision),

@@ -143,7 +143,7 @@ impl App {
         let streamed = self.rng.bool();
         self.ledger.held(self.number, &granted, renewed, max_hold, streamed);
         let holding = Holding {
-            resource: Resource { store: Arc::clone(&self.store), id: id.clone() },
+            resource: Resource { lock_store: Arc::clone(&self.store), id: id.clone() },
             app_resource: id.clone(),
             lock_id: granted.lock_id.clone(),
             attempt: granted.attempt,

@@ -122,13 +122,13 @@ async fn a_thousand_lost_at_once_are_reported_while_the_others_are_renewed() {
         let granted = cut_off.store().try_lock(request).await.unwrap();
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
-        holding.resource.store = Arc::clone(&cut_off);
+        holding.resource.lock_store = Arc::clone(&cut_off);
         setup.keep(holding);
     }
     let deadline = safe_deadline(Instant::now(), TTL);
     script.on_every_renewal(Some(Fault::Silent));
     for _ in 0..1000 {
-        assert_eq!(&**setup.notices.recv().await.unwrap().store.name(), "cut off");
+        assert_eq!(&**setup.notices.recv().await.unwrap().lock_store.name(), "cut off");
     }
     assert!(Instant::now() <= deadline + Duration::from_millis(1));
     assert_eq!(setup.engine.held(), 1000);

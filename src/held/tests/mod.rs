@@ -106,7 +106,7 @@ impl Setup {
     }
 
     fn resource(&self, id: &str) -> Resource {
-        Resource { store: Arc::clone(&self.store), id: ResourceId::new(id).unwrap() }
+        Resource { lock_store: Arc::clone(&self.store), id: ResourceId::new(id).unwrap() }
     }
 
     async fn unlock(&self, resource: &str, lock_id: LockId) -> Result<(), HeldError> {

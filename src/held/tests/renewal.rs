@@ -93,7 +93,7 @@ async fn a_silent_store_holds_up_no_other() {
             .unwrap();
         granted.receipt.accept();
         let mut holding = setup.holding(&resource, &granted);
-        holding.resource.store = Arc::clone(&other);
+        holding.resource.lock_store = Arc::clone(&other);
         setup.keep(holding);
     }
     setup.hold("mine").await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use leasehold_lock::properties::go_duration;
 use leasehold_proto::locks as pb;
+use leasehold_util::duration::go_duration;
 use serde_json::{Value, json};
 
 /// Who holds a resource.

@@ -104,7 +104,7 @@ impl Caller {
             backoff.pause().await;
         };
         let notice = if sent.is_ok() { Notice::Delivered } else { Notice::Failed };
-        lost.store.store().observer().notified(notice);
+        lost.lock_store.store().observer().notified(notice);
         match sent {
             Ok(()) => {}
             Err(error @ NoticeError::NotTaken(_)) => {
@@ -132,7 +132,7 @@ async fn post(
     name: &Named,
 ) -> Result<(), NoticeError> {
     let body = json!({
-        "storeName": **lost.store.name(),
+        "storeName": **lost.lock_store.name(),
         "resourceID": name.resource_id,
         "namespace": name.namespace,
         "lockID": lost.lock_id.as_str(),
@@ -167,7 +167,7 @@ async fn call(
     name: &Named,
 ) -> Result<(), NoticeError> {
     let mut request = tonic::Request::new(proto::LockLost {
-        store_name: lost.store.name().to_string(),
+        store_name: lost.lock_store.name().to_string(),
         resource_id: name.resource_id.clone(),
         namespace: name.namespace.clone(),
         lock_id: lost.lock_id.as_str().to_owned(),

@@ -124,7 +124,7 @@ async fn release(engine: &Engine, resource: &Resource, lock_id: &LockId) -> Opti
             if matches!(result, Err(HeldError::Lost(cause)) if cause != Cause::Forced) {
                 // The store may still have it.
                 let request = UnlockRequest::owner(resource.id.clone(), lock_id.clone());
-                result = resource.store.store().unlock(request).await.map_err(HeldError::from);
+                result = resource.store().unlock(request).await.map_err(HeldError::from);
             }
             match result {
                 Err(HeldError::Lost(_)) => return Released::WasForced,

@@ -153,7 +153,7 @@ async fn attempt(
         Some(target) => target,
         None => target.insert(open(args, label, until).await?),
     };
-    let (store, mut request) = (target.resource.store.store(), target.request(args));
+    let (store, mut request) = (target.resource.store(), target.request(args));
     let result = if args.options.tries_once() {
         store.try_lock(request).await
     } else {

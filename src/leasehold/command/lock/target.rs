@@ -50,13 +50,13 @@ impl Target {
         };
         let store = Arc::new(LockStore::third_party(args.store.store.as_str(), store));
         store.must_renew(&id).await?;
-        Ok(Self { resource: Resource { store, id }, holder })
+        Ok(Self { resource: Resource { lock_store: store, id }, holder })
     }
 
     /// Closes the store, so that nothing is left there of attempts that were given up, and no
     /// lease that is kept for reuse. Returns whether that was done `within` this time.
     pub(super) async fn close(self, within: Duration) -> bool {
-        timeout(within, self.resource.store.store().clone().retire()).await.is_ok()
+        timeout(within, self.resource.store().clone().retire()).await.is_ok()
     }
 
     /// A request for it.

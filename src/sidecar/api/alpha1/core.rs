@@ -50,9 +50,9 @@ impl Alpha1 {
             ttl: Some(Duration::from_secs(expiry_s)),
             lock_id: Some(lock_id),
             holder,
-            ..AcquireRequest::new(resource.id)
+            ..AcquireRequest::new(resource.id.clone())
         };
-        match resource.store.store().try_lock(acquire).await {
+        match resource.store().try_lock(acquire).await {
             Ok(granted) => Ok(Some(granted)),
             Err(LockError::Locked { .. }) => Ok(None),
             Err(error) => Err(failed(error.to_string())),
@@ -71,8 +71,8 @@ impl Alpha1 {
             Some(Err(HeldError::Lock(error))) => Err(error),
             // Only the store knows who holds a lost lock now.
             None | Some(Err(HeldError::Lost(_) | HeldError::NotHeldHere)) => {
-                let unlock = StoreUnlock::owner(resource.id, lock_id);
-                resource.store.store().unlock(unlock).await
+                let unlock = StoreUnlock::owner(resource.id.clone(), lock_id);
+                resource.store().unlock(unlock).await
             }
         };
         match unlocked {
@@ -108,7 +108,7 @@ impl Alpha1 {
         let refused = |why: Violation| failed(why.to_string());
         let name = store.names.of_key(resource_id).map_err(|why| failed(why.problem))?;
         let resource = Resource {
-            store: Arc::clone(&store.held),
+            lock_store: Arc::clone(&store.lock_store),
             id: ResourceId::new(&name).map_err(refused)?,
         };
         Ok((resource, LockId::new(owner).map_err(refused)?))

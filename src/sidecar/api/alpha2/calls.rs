@@ -44,11 +44,11 @@ impl Locks {
         let name = wire::resource(&asked.resource_id, asked.namespace)?;
         let grant_id = inspection::grant_id(&asked.grant_id)?;
         let by = self.forced_by(&asked.store_name, peer, inspection::reason(asked.reason)?);
-        let held = self.resource(&asked.store_name, &name)?;
-        let (store, resource) = (held.store.store().clone(), held.id.clone());
+        let resource = self.resource(&asked.store_name, &name)?;
+        let (store, id) = (resource.store().clone(), resource.id.clone());
         let engine = self.engine.clone();
         let unlock =
-            move |until| async move { engine.force_unlock(held, grant_id, until).await };
-        Ok(force_unlock(store, resource, grant_id, by, unlock).await?)
+            move |until| async move { engine.force_unlock(resource, grant_id, until).await };
+        Ok(force_unlock(store, id, grant_id, by, unlock).await?)
     }
 }

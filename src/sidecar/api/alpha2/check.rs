@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use leasehold_held::Known;
-use leasehold_lock::{LockId, Violation, properties::go_duration};
+use leasehold_lock::{LockId, Violation};
 use leasehold_net::wire::duration;
 use leasehold_proto::locks as proto;
+use leasehold_util::duration::go_duration;
 use serde_json::{Value, json};
 
 use super::{Locks, json::Fields, wire};

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use leasehold_held::{Engine, HeldGuard, HoldEnd, Holding, InFlight, MaxHold, Resource};
 use leasehold_lock::{
-    AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId, read_margin,
+    AcquireRequest, AttemptId, Granted, LockError, LockId, Mode, RequestId, read_by,
 };
 use leasehold_net::answers::Delivery;
 use tokio::{
@@ -107,7 +107,9 @@ impl Locks {
         let max_hold = self.limited(&call);
         // The answer ends the call, so it must come before the end of the wait too.
         let call = LockCall { deadline: call.limit(), wait_end: None, ..call };
-        let Some((answer_by, ended_by)) = answer_times(&call) else {
+        let times =
+            call.deadline.and_then(|deadline| read_by(call.arrived, deadline, !call.immediate));
+        let Some((answer_by, ended_by)) = times else {
             return self.acquire_within(call, max_hold, None).await;
         };
         let acquiring = self.acquire_within(call, max_hold, Some(answer_by));
@@ -146,7 +148,7 @@ impl Locks {
         answer_by: Option<Instant>,
     ) -> Result<UndeliveredGrant, ApiError> {
         let resource = self.resource(&call.store_name, &call.resource)?;
-        let store = resource.store.store();
+        let store = resource.store();
         if self.engine.is_full() {
             return Err(ApiError::TooManyHeld);
         }
@@ -165,7 +167,7 @@ impl Locks {
             ..AcquireRequest::new(resource.id.clone())
         };
         if !call.no_renewal {
-            resource.store.must_renew(&resource.id).await?;
+            resource.lock_store.must_renew(&resource.id).await?;
         }
         let asked = store.ttl(call.ttl)?.duration();
         let request_id = call.request_id;
@@ -241,17 +243,6 @@ impl Locks {
     ) -> Result<Resource, ApiError> {
         Ok(self.store(store_name)?.resource(name)?)
     }
-}
-
-/// When a call must have its grant for its caller to read the answer, and when it must have
-/// ended without one: a wait is given some of the margin to leave the queue. `None` if it has no
-/// deadline, or less time than the smallest margin.
-fn answer_times(call: &LockCall) -> Option<(Instant, Instant)> {
-    let deadline = call.deadline?;
-    let whole = deadline.saturating_duration_since(call.arrived);
-    let margin = read_margin(whole);
-    let answer_by = (margin < whole).then(|| deadline - margin)?;
-    Some((answer_by, if call.immediate { answer_by } else { deadline - margin / 4 }))
 }
 
 impl UndeliveredGrant {

@@ -9,9 +9,10 @@ use axum::{
     routing::{any, post},
 };
 use leasehold_held::MaxHold;
-use leasehold_lock::{LockError, Violation, properties::go_duration};
+use leasehold_lock::{LockError, Violation};
 use leasehold_net::peer::Peer;
 use leasehold_proto::locks as pb;
+use leasehold_util::duration::go_duration;
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::warn;

@@ -4,12 +4,10 @@
 use std::collections::HashMap;
 
 use go_duration::GoDuration;
-use leasehold_lock::{
-    Granted, Violation,
-    properties::{go_duration, nearest},
-};
+use leasehold_lock::{Granted, Violation, properties::nearest};
 use leasehold_net::wire::{grant_id, token};
 use leasehold_proto::locks::LockMode;
+use leasehold_util::duration::go_duration;
 use prost_types::Duration as WireDuration;
 use serde_json::{Map, Value, json};
 

@@ -88,11 +88,11 @@ impl Locks {
     ) -> Result<pb::EndLocksResponse, ApiError> {
         let reason = inspection::reason(std::mem::take(&mut asked.reason))?;
         let by = self.forced_by(&asked.store_name, peer, reason);
-        let store = Arc::clone(&self.store(&asked.store_name)?.held);
+        let lock_store = Arc::clone(&self.store(&asked.store_name)?.lock_store);
         let engine = self.engine.clone();
         let forced = move |resource: &ResourceId, grant| {
-            let held = Resource { store: Arc::clone(&store), id: resource.clone() };
-            engine.forced(&held, grant);
+            let id = resource.clone();
+            engine.forced(&Resource { lock_store: Arc::clone(&lock_store), id }, grant);
         };
         Ok(self.inspector(&asked.store_name)?.end(asked, by, forced).await?)
     }

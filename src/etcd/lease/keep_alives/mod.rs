@@ -30,9 +30,9 @@ const STREAMS: usize = 8;
 
 /// Keeps leases alive; a handle on the streams.
 #[derive(Clone)]
-pub(crate) struct Keeper(Arc<Queue>);
+pub(crate) struct KeepAlives(Arc<Queue>);
 
-impl Keeper {
+impl KeepAlives {
     /// Starts the streams; their tasks end with `background`.
     pub(crate) fn start(connection: &Arc<Connection>, background: &Background) -> Self {
         let queue = Arc::new(Queue::default());

@@ -19,10 +19,10 @@ const GRANTED_MAX: usize = 10_000;
 /// Which tries are under way, and which attempts with a lock ID that the caller chose were
 /// granted.
 #[derive(Clone, Default)]
-pub(super) struct Tries(Arc<Mutex<TryTable>>);
+pub(super) struct Attempts(Arc<Mutex<AttemptTable>>);
 
 #[derive(Default)]
-struct TryTable {
+struct AttemptTable {
     running: HashMap<AttemptId, watch::Receiver<()>>,
     /// The last attempt that was granted with a lock ID.
     granted: HashMap<(ResourceId, LockId), AttemptId>,
@@ -32,17 +32,17 @@ struct TryTable {
 
 /// Marks a try as under way until it is dropped.
 pub(super) struct Running {
-    tries: Tries,
+    attempts: Attempts,
     id: AttemptId,
     _ended_by_drop: watch::Sender<()>,
 }
 
-impl Tries {
+impl Attempts {
     /// Registers a try. Its clean-up waits until the try has ended (trap 7).
     pub(super) fn begin(&self, id: AttemptId) -> Running {
         let (sender, receiver) = watch::channel(());
         self.0.lock().running.insert(id, receiver);
-        Running { tries: self.clone(), id, _ended_by_drop: sender }
+        Running { attempts: self.clone(), id, _ended_by_drop: sender }
     }
 
     /// Waits until the try has ended, or `until` has passed. Returns whether it has ended.
@@ -75,6 +75,6 @@ impl Tries {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.tries.0.lock().running.remove(&self.id);
+        self.attempts.0.lock().running.remove(&self.id);
     }
 }
