@@ -37,7 +37,7 @@ enum Verb {
         backend: Backend,
         #[command(flatten)]
         workload: Workload,
-        /// How many runs, of some 12 to 30 s each.
+        /// How many runs, of some 12 to 60 s each.
         #[arg(long, default_value_t = 1, value_parser = value_parser!(u64).range(1..))]
         runs: u64,
         /// The seed of the first run; the next ones count up. Random if absent.

@@ -16,7 +16,7 @@ use super::{LostLock, record::RecordId, table::Table};
 pub struct EngineOptions {
     /// How many locks may be held through this process: 200,000.
     pub held_max: usize,
-    /// How many renewals may be under way towards one store: 256. A backend that
+    /// How many renewals may be in flight to one server of a store: 256. A server that
     /// answers in 1 ms then answers 256,000 a second.
     pub renewals_in_flight_max: usize,
 }

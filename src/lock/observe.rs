@@ -1,7 +1,8 @@
 //! What stores report of themselves as they work: the figures behind metrics.
 //!
 //! One trait, called by [`Store`](super::Store), its settler, the backends and the renewal
-//! engine. So the stores of other programs count, too.
+//! engine, and by the sidecar for stores that do not open and for notices to its app. So the
+//! stores of other programs count, too.
 
 use std::{sync::Arc, time::Duration};
 

@@ -6,7 +6,7 @@ use super::{
 };
 
 #[tokio::test]
-async fn a_shared_cycle_on_a_free_resource_costs_thirty_five_commands() {
+async fn a_shared_cycle_on_a_free_resource_costs_thirty_four_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
@@ -48,7 +48,7 @@ async fn a_shared_cycle_on_a_free_resource_costs_thirty_five_commands() {
 }
 
 #[tokio::test]
-async fn a_shared_try_beside_readers_costs_twenty_commands() {
+async fn a_shared_try_beside_readers_costs_nineteen_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
@@ -123,7 +123,7 @@ async fn a_shared_renewal_costs_eleven_commands() {
 }
 
 #[tokio::test]
-async fn a_hand_over_to_a_reader_and_its_confirmation_cost_forty_two_commands() {
+async fn a_hand_over_to_a_reader_and_its_confirmation_cost_forty_commands() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
