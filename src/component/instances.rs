@@ -15,9 +15,9 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::{
     sync::Notify,
     task::JoinHandle,
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep_until, timeout, timeout_at},
 };
-use tracing::{Instrument as _, debug, info, info_span};
+use tracing::{Instrument as _, debug, info, info_span, warn};
 
 /// The time limit of an Init, so that its answer arrives within the 4 s that the protocol
 /// allows. daprd waits 5 s.
@@ -191,8 +191,15 @@ impl Instances {
         }
     }
 
-    /// Waits until calls in flight are answered and nothing is left to settle.
-    pub async fn retire(&self) {
+    /// Waits, until `until` at most, until calls in flight are answered and nothing is left to
+    /// settle.
+    pub async fn retire_by(&self, until: Instant) {
+        if timeout_at(until, self.retire()).await.is_err() {
+            warn!("some operations are still unsettled; what they left ends with its TTL");
+        }
+    }
+
+    async fn retire(&self) {
         let replaced = std::mem::take(&mut self.slots().replaced);
         let live: Vec<_> = self.slots().by_name.values().filter_map(|s| s.store()).collect();
         join_all(live.into_iter().map(Store::retire)).await;

@@ -11,7 +11,7 @@ use leasehold_net::{
     status::ErrorDescription,
 };
 use leasehold_proto::components::lock_store_server::LockStoreServer;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tonic_health::{ServingStatus, server::HealthReporter};
 use tracing::{info, warn};
 
@@ -85,9 +85,7 @@ impl Component {
 
     /// Settles what is left, and closes the stores.
     pub async fn settle(&self, until: Instant) {
-        if timeout_at(until, self.instances.retire()).await.is_err() {
-            warn!("some operations are still unsettled; what they left ends with its TTL");
-        }
+        self.instances.retire_by(until).await;
     }
 }
 

@@ -85,7 +85,6 @@ pub(crate) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_lock::Mode;
 
     use super::*;
 
@@ -120,12 +119,6 @@ mod tests {
         let asked =
             pb::UnlockRequest { resource_id, lock_id, force: true, ..Default::default() };
         assert!(unlock(&asked).is_ok());
-    }
-
-    #[test]
-    fn an_unknown_mode_is_refused_by_its_name() {
-        assert_eq!(mode(2).unwrap_err().field, "mode");
-        assert_eq!(mode(1), Ok(Mode::Shared));
     }
 
     #[test]

@@ -38,6 +38,18 @@ pub enum Feature {
 }
 
 impl Feature {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Fencing,
+        Self::ForceUnlock,
+        Self::Fair,
+        Self::Replay,
+        Self::Linearizable,
+        Self::Shared,
+        Self::Inspection,
+        Self::Watch,
+    ];
+
     /// Its name in the protocol.
     #[must_use]
     pub fn name(self) -> &'static str {

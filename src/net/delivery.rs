@@ -19,7 +19,7 @@ use tokio::time::{Duration, Instant};
 
 use super::{
     answers::{Answers, Delivery, Unencoded},
-    exchange::Call,
+    http1_call::Call,
 };
 
 /// How long an answer may take to reach its caller, on this machine or near it.

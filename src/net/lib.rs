@@ -8,7 +8,7 @@
 //!   the grants whose answers it writes ([`answers`]). The server closes it if its peer does not
 //!   start its protocol in time ([`preface`]), and delays its flushes
 //!   ([`cork`](leasehold_util::cork)).
-//! - [`exchange`]: whether a call is under way on an HTTP/1 connection.
+//! - [`http1_call`]: whether a call is under way on an HTTP/1 connection.
 //! - [`flags`]: the values of flags that say where to listen.
 //! - [`quiet`]: how long a drain waits for holders.
 //! - [`peer`]: the process that made a connection.
@@ -26,8 +26,8 @@ pub mod answers;
 mod completed;
 pub mod config;
 pub mod delivery;
-mod exchange;
 pub mod flags;
+mod http1_call;
 pub mod inspection;
 pub mod listener;
 mod message_framing;

@@ -30,7 +30,7 @@ use super::{
     acceptor::Acceptor,
     config::{Config, Protocols},
     delivery::{AnswerBody, attach},
-    exchange::Exchange,
+    http1_call::Http1Call,
     listener::{Listener, Stream},
     peer::Peer,
     preface::PrefaceTimeout,
@@ -100,12 +100,14 @@ impl<R: Respond> Server<R> {
 impl<R: Respond> Shared<R> {
     /// Serves one connection until it ends.
     async fn serve(&self, stream: Accepted, peer: Option<Peer>, closing: CancellationToken) {
-        let exchange = Exchange::default();
+        let http1_call = Http1Call::default();
         match self.config.protocols {
-            Protocols::Http2 => self.converse(stream, peer, exchange, pending(), closing).await,
+            Protocols::Http2 => {
+                self.converse(stream, peer, http1_call, pending(), closing).await;
+            }
             Protocols::Http1AndHttp2 => {
-                let abandoned = abandoned(stream.transport(), exchange.clone());
-                self.converse(stream, peer, exchange, abandoned, closing).await;
+                let abandoned = abandoned(stream.transport(), http1_call.clone());
+                self.converse(stream, peer, http1_call, abandoned, closing).await;
             }
         }
     }
@@ -116,7 +118,7 @@ impl<R: Respond> Shared<R> {
         &self,
         stream: Accepted,
         peer: Option<Peer>,
-        exchange: Exchange,
+        http1_call: Http1Call,
         abandoned: impl Future<Output = ()>,
         closing: CancellationToken,
     ) {
@@ -124,7 +126,7 @@ impl<R: Respond> Shared<R> {
         let connection = Corked::new(PrefaceTimeout::new(stream), self.config.held_bytes_max);
         let failed = self.config.failed;
         let service = service_fn(|request: Request<Incoming>| {
-            let (call, answers) = (exchange.begin(request.version()), answers.clone());
+            let (call, answers) = (http1_call.begin(request.version()), answers.clone());
             let arrival = Arrival::now(request.headers());
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(arrival);
@@ -183,10 +185,10 @@ fn respond(
 ///
 /// hyper itself notices that only while it has nothing left to parse: bytes after the
 /// request would hide it until the call ends.
-async fn abandoned(peer: Transport, exchange: Exchange) {
+async fn abandoned(peer: Transport, http1_call: Http1Call) {
     peer.closed_by_peer().await;
     // A call begins where the connection is polled, which is in the same task.
-    poll_fn(|_| if exchange.is_call_under_way() { Poll::Ready(()) } else { Poll::Pending })
+    poll_fn(|_| if http1_call.is_call_under_way() { Poll::Ready(()) } else { Poll::Pending })
         .await;
 }
 

@@ -133,6 +133,12 @@ pub fn positive(
 mod tests {
     use super::*;
 
+    #[test]
+    fn an_unknown_mode_is_refused_by_its_name() {
+        assert_eq!(mode(2).unwrap_err().field, "mode");
+        assert_eq!(mode(1), Ok(Mode::Shared));
+    }
+
     fn wire(seconds: i64, nanos: i32) -> Option<WireDuration> {
         Some(WireDuration { seconds, nanos })
     }

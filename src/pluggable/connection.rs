@@ -206,19 +206,9 @@ impl Connection {
     async fn ask_features(&self) -> Result<Vec<Feature>, Status> {
         let request = self.request(FeaturesRequest {});
         let declared = self.client().features(request).await?.into_inner().features;
-        let known = [
-            Feature::Fencing,
-            Feature::ForceUnlock,
-            Feature::Fair,
-            Feature::Replay,
-            Feature::Linearizable,
-            Feature::Shared,
-            Feature::Inspection,
-            Feature::Watch,
-        ];
         let is_declared =
             |feature: &Feature| declared.iter().any(|name| name == feature.name());
-        let mut features: Vec<_> = known.into_iter().filter(is_declared).collect();
+        let mut features: Vec<_> = Feature::ALL.into_iter().filter(is_declared).collect();
         if !features.contains(&Feature::Inspection) {
             // WATCH needs INSPECTION: both are calls of one service.
             features.retain(|feature| *feature != Feature::Watch);

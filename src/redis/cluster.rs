@@ -34,7 +34,7 @@ use super::{
     route::Route,
     session::{OPEN_TIMEOUT, Session},
     silence::SUSPICIOUS,
-    table::Table,
+    table::SlotTable,
     view::{Address, View},
 };
 
@@ -52,7 +52,7 @@ const LINKS_MAX: usize = 1000;
 /// The nodes of a Cluster.
 pub(super) struct Cluster {
     setup: ClusterSetup,
-    table: watch::Sender<Table>,
+    table: watch::Sender<SlotTable>,
     nodes: Mutex<BTreeMap<Arc<Address>, Arc<Node>>>,
     /// Notified when the table may be out of date.
     stale: Notify,
@@ -92,7 +92,7 @@ impl Cluster {
         let until = Instant::now() + OPEN_TIMEOUT;
         let cluster = Arc::new(Self {
             setup,
-            table: watch::Sender::new(Table::new()),
+            table: watch::Sender::new(SlotTable::new()),
             nodes: Mutex::default(),
             stale: Notify::new(),
             hearing,
@@ -108,7 +108,7 @@ impl Cluster {
     }
 
     /// Follows the table.
-    pub(super) fn tables(&self) -> watch::Receiver<Table> {
+    pub(super) fn tables(&self) -> watch::Receiver<SlotTable> {
         self.table.subscribe()
     }
 

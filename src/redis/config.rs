@@ -69,7 +69,7 @@ const OIDC: [&str; 9] = [
 
 /// How to reach the server that grants locks.
 #[derive(Debug)]
-pub(super) enum Servers {
+pub(super) enum Setup {
     /// One server, at an address that stays.
     Node(Client),
     /// The master that Sentinels name.
@@ -105,7 +105,7 @@ struct Credentials {
 }
 
 /// Reads how to connect to Redis. `None` if a property was refused.
-pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
+pub(super) fn read(properties: &mut Properties) -> Option<Setup> {
     let mode = read_mode(properties);
     let is_sentinel = mode == Mode::Sentinel;
     refuse_unsupported(properties, is_sentinel);
@@ -171,15 +171,15 @@ pub(super) fn read(properties: &mut Properties) -> Option<Servers> {
     let first = clients.first()?.clone();
     let like = first.get_connection_info().clone();
     Some(match asked {
-        Some((master_name, user)) => Servers::Sentinel(SentinelSetup {
+        Some((master_name, user)) => Setup::Sentinel(SentinelSetup {
             sentinels: clients,
             master_name,
             master: like.set_redis_settings(user),
         }),
         None if mode == Mode::Cluster => {
-            Servers::Cluster(ClusterSetup { nodes: clients, node: like })
+            Setup::Cluster(ClusterSetup { nodes: clients, node: like })
         }
-        None => Servers::Node(first),
+        None => Setup::Node(first),
     })
 }
 

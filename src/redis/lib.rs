@@ -67,7 +67,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use self::{
     backend::RedisBackend,
     cluster::Cluster,
-    config::Servers as Setup,
+    config::Setup,
     hearing::Hearing,
     link::Link,
     refusal::{NamedBy, Server, unresolved_refusal},

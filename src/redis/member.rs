@@ -5,13 +5,13 @@ use std::{future::pending, sync::Arc};
 use ::redis::Client;
 use tokio::sync::watch;
 
-use super::{keys::Slot, master::Master, table::Table, view::Address};
+use super::{keys::Slot, master::Master, table::SlotTable, view::Address};
 
 /// A node that has slots, or is about to get some.
 pub(super) struct Member {
     pub(super) address: Arc<Address>,
     client: Client,
-    table: watch::Receiver<Table>,
+    table: watch::Receiver<SlotTable>,
     is_needed: watch::Sender<bool>,
 }
 
@@ -19,7 +19,7 @@ impl Member {
     pub(super) fn new(
         address: Arc<Address>,
         client: Client,
-        table: watch::Receiver<Table>,
+        table: watch::Receiver<SlotTable>,
     ) -> Self {
         Self { address, client, table, is_needed: watch::Sender::new(true) }
     }

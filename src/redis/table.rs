@@ -36,7 +36,7 @@ struct Claim {
 }
 
 /// The owners of all slots, as far as is known.
-pub(super) struct Table {
+pub(super) struct SlotTable {
     claims: Box<[Option<Claim>]>,
     /// Every node that any node has named, by its ID.
     nodes: BTreeMap<Arc<str>, Named>,
@@ -50,7 +50,7 @@ struct Named {
     names: [Option<Address>; 2],
 }
 
-impl Table {
+impl SlotTable {
     pub(super) fn new() -> Self {
         Self { claims: (0..SLOTS).map(|_| None).collect(), nodes: BTreeMap::new() }
     }
@@ -210,15 +210,15 @@ mod tests {
         View::read(&lines.join("\n"), "asked", false)
     }
 
-    fn merged(rounds: &[&[&str]]) -> Table {
-        let mut table = Table::new();
+    fn merged(rounds: &[&[&str]]) -> SlotTable {
+        let mut table = SlotTable::new();
         for round in rounds {
             table.merge(round.iter().map(|line| says(&[line])).collect(), Instant::now());
         }
         table
     }
 
-    fn owner(table: &Table, slot: u16) -> String {
+    fn owner(table: &SlotTable, slot: u16) -> String {
         table.owner(Slot(slot)).map_or_else(String::new, |owner| owner.node.to_string())
     }
 
@@ -279,7 +279,7 @@ mod tests {
         };
         let view =
             |own| (0..40).map(|node| line(node, node == own)).collect::<Vec<_>>().join("\n");
-        let mut table = Table::new();
+        let mut table = SlotTable::new();
         table.merge((0..40).map(|own| says(&[&view(own)])).collect(), Instant::now());
         assert_eq!(table.stops(true, 0).len(), 40);
     }
@@ -311,7 +311,7 @@ mod tests {
     fn a_redirection_may_name_a_node_by_its_address_or_its_host_name() {
         let line = "a 10.0.0.1:1@11,node-1,shard-id=7 master - 0 0 3 connected 0";
         for by_name in [false, true] {
-            let mut table = Table::new();
+            let mut table = SlotTable::new();
             table.merge(vec![View::read(line, "asked", by_name)], Instant::now());
             let called = if by_name { "node-1:1" } else { "10.0.0.1:1" };
             for name in ["10.0.0.1:1", "node-1:1"] {

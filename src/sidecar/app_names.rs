@@ -8,6 +8,12 @@ use super::name::{NameScope, ResourceName, refuse_separator};
 /// The metadata key of the prefix, matched without regard to case.
 pub const PROPERTY: &str = "keyPrefix";
 
+/// Whether this is the name of that metadata item.
+#[must_use]
+pub fn is_key_prefix(key: &str) -> bool {
+    key.eq_ignore_ascii_case(PROPERTY)
+}
+
 /// The names of a store that belong to one app: the app's prefix, followed by the app's own
 /// name of the resource. An app sees and ends no others. If an app has no ID, the names of
 /// all apps begin with its prefix, but what follows it in another app's name is not a valid
@@ -49,7 +55,7 @@ impl AppNames {
         app_id: &str,
     ) -> Result<Self, Violation> {
         let mut items = items.into_iter();
-        let given = items.find(|(key, _)| key.eq_ignore_ascii_case(PROPERTY));
+        let given = items.find(|(key, _)| is_key_prefix(key));
         Self::new(given.map_or("appid", |(_, value)| value), store_name, app_id)
     }
 

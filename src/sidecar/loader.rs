@@ -200,7 +200,7 @@ impl Loader {
                 Some(kind) => {
                     let own = properties
                         .into_iter()
-                        .filter(|(key, _)| !key.eq_ignore_ascii_case(app_names::PROPERTY));
+                        .filter(|(key, _)| !app_names::is_key_prefix(key));
                     kind.open_observed(own, Clock::system(), None, observer).await
                 }
                 None => self.pluggable(component, backend, properties, observer).await,

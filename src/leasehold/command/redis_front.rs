@@ -6,9 +6,8 @@ use leasehold_component::{DRAIN_MAX, Instances};
 use leasehold_front::{Front, FrontArgs};
 use leasehold_manifest::{Environment, Resources};
 use leasehold_metrics::Role;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
-use tracing::warn;
 
 use super::{StartError, instances, metrics::Observed};
 
@@ -47,8 +46,6 @@ impl Serving {
         let until = Instant::now() + DRAIN_MAX;
         self.instances.drain();
         self.front.drain().await;
-        if timeout_at(until, self.instances.retire()).await.is_err() {
-            warn!("some operations are still unsettled; what they left ends with its TTL");
-        }
+        self.instances.retire_by(until).await;
     }
 }

@@ -28,15 +28,17 @@ use crate::backend::KINDS;
 pub struct Serving {
     sidecar: Sidecar,
     observed: Observed,
-    _following: AbortOnDropHandle<()>,
+    following: AbortOnDropHandle<()>,
 }
 
 impl Serving {
     /// Serves until `stop`, then drains.
     pub async fn run(self, stop: CancellationToken) {
-        let Self { sidecar, observed, .. } = self;
+        let Self { sidecar, observed, following } = self;
         let draining = async {
             stop.cancelled().await;
+            // A store that opened from now on would not be drained.
+            following.abort();
             observed.drain();
         };
         tokio::join!(sidecar.run(stop.clone()), draining);
@@ -95,7 +97,7 @@ pub async fn start(args: &SidecarArgs) -> Result<Serving, StartError> {
     let sidecar = Sidecar::start(options, stores, hooks).await?;
     // Its stores are open, but for those whose failure is to be ignored.
     observed.started(|| true);
-    Ok(Serving { sidecar, observed, _following: following })
+    Ok(Serving { sidecar, observed, following })
 }
 
 /// Logs why there is no store: the components that were found, and why none of them is a

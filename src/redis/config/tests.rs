@@ -2,7 +2,7 @@ use leasehold_lock::Violation;
 
 use super::*;
 
-fn read_all(items: &[(&str, &str)]) -> Result<Servers, Vec<Violation>> {
+fn read_all(items: &[(&str, &str)]) -> Result<Setup, Vec<Violation>> {
     let mut properties =
         Properties::new(items.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
     let servers = read(&mut properties);
@@ -19,7 +19,7 @@ fn refused(items: &[(&str, &str)]) -> Vec<String> {
 
 fn reached(items: &[(&str, &str)]) -> String {
     match read_all(items).unwrap() {
-        Servers::Node(client) => client.get_connection_info().addr().to_string(),
+        Setup::Node(client) => client.get_connection_info().addr().to_string(),
         other => panic!("a single server was asked for: {other:?}"),
     }
 }
@@ -28,7 +28,7 @@ const MASTER: (&str, &str) = ("sentinelMasterName", "main");
 
 fn sentinels(items: &[(&str, &str)]) -> Vec<String> {
     match read_all(&[items, &[MASTER]].concat()).unwrap() {
-        Servers::Sentinel(setup) => {
+        Setup::Sentinel(setup) => {
             assert_eq!(setup.master_name, "main");
             let address = |client: &Client| client.get_connection_info().addr().to_string();
             setup.sentinels.iter().map(address).collect()
@@ -133,7 +133,7 @@ fn the_nodes_of_a_cluster_are_listed() {
         ("redisPassword", "p"),
         ("redisDB", "0"),
     ];
-    let Servers::Cluster(setup) = read_all(&items).unwrap() else { panic!() };
+    let Setup::Cluster(setup) = read_all(&items).unwrap() else { panic!() };
     let address = |client: &Client| client.get_connection_info().addr().to_string();
     let nodes: Vec<_> = setup.nodes.iter().map(address).collect();
     assert_eq!(nodes, ["a:6379", "b:7"]);
@@ -160,7 +160,7 @@ fn the_credentials_of_sentinels_are_not_those_of_the_master() {
         ("sentinelUsername", "me"),
         ("sentinelPassword", "two"),
     ];
-    let Servers::Sentinel(setup) = read_all(&items).unwrap() else { panic!() };
+    let Setup::Sentinel(setup) = read_all(&items).unwrap() else { panic!() };
     let sentinel = setup.sentinels[0].get_connection_info().redis_settings();
     assert_eq!((sentinel.username(), sentinel.password()), (Some("me"), Some("two")));
     assert_eq!(sentinel.db(), 0);

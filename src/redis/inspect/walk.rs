@@ -15,7 +15,7 @@ use super::super::{
     cluster::Cluster,
     keys::Keys,
     router::{Router, Servers},
-    table::Table,
+    table::SlotTable,
     way::Way,
 };
 
@@ -68,7 +68,7 @@ impl Walk {
     }
 
     /// The first position, if there is one, of a walk over nodes with at least this epoch.
-    fn begin(table: &Table, least: u64) -> Option<Self> {
+    fn begin(table: &SlotTable, least: u64) -> Option<Self> {
         let (print, epoch) = table.print();
         let at = At { node: "".into(), is_first: true, print, epoch, least };
         at.next(table).map(|at| Self { cursor: 0, at: Some(at) })
@@ -77,7 +77,7 @@ impl Walk {
 
 impl At {
     /// The node that is visited after this one.
-    fn next(mut self, table: &Table) -> Option<Self> {
+    fn next(mut self, table: &SlotTable) -> Option<Self> {
         loop {
             let nodes = table.stops(self.is_first, self.least);
             if let Some(node) = nodes.into_iter().find(|node| **node > *self.node) {

@@ -121,9 +121,7 @@ impl StoreArgs {
         let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (own, items): (Items, Items) =
             url::parameters(query)?.into_iter().partition(|(key, _)| key == "instance");
-        if let Some((other, _)) =
-            items.iter().find(|(key, _)| !key.eq_ignore_ascii_case(app_names::PROPERTY))
-        {
+        if let Some((other, _)) = items.iter().find(|(key, _)| !app_names::is_key_prefix(key)) {
             return Err(ToolError::usage(format!(
                 "--store: unix: takes the parameters instance and keyPrefix, and no {other}"
             )));
@@ -148,8 +146,8 @@ impl StoreArgs {
 
     async fn of_kind(&self, kind: Kind, name: &str, items: Items) -> Result<Opened, ToolError> {
         let app = self.app(name, &items)?;
-        let is_prefix = |key: &str| key.eq_ignore_ascii_case(app_names::PROPERTY);
-        let items: Items = items.into_iter().filter(|(key, _)| !is_prefix(key)).collect();
+        let items: Items =
+            items.into_iter().filter(|(key, _)| !app_names::is_key_prefix(key)).collect();
         if kind.url.is_none() {
             return Err(url::memory());
         }
@@ -168,7 +166,7 @@ impl StoreArgs {
         let Some(app_id) = &self.app_id else { return Ok(None) };
         let mut pairs = items.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let is_by_name = |(key, value): (&str, &str)| {
-            key.eq_ignore_ascii_case(app_names::PROPERTY) && value.eq_ignore_ascii_case("name")
+            app_names::is_key_prefix(key) && value.eq_ignore_ascii_case("name")
         };
         if self.store.contains(':') && pairs.clone().any(is_by_name) {
             return Err(ToolError::usage(

@@ -9,9 +9,9 @@ use http::Version;
 
 /// Whether a call is under way on an HTTP/1 connection; unused for HTTP/2. Cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Exchange(Arc<AtomicBool>);
+pub(super) struct Http1Call(Arc<AtomicBool>);
 
-impl Exchange {
+impl Http1Call {
     /// Begins a call, which is under way until the returned value is dropped.
     pub(super) fn begin(&self, version: Version) -> Call {
         let is_http1 = version < Version::HTTP_2;
@@ -28,12 +28,12 @@ impl Exchange {
 
 /// A call that is under way until this is dropped.
 #[derive(Debug)]
-pub(super) struct Call(Option<Exchange>);
+pub(super) struct Call(Option<Http1Call>);
 
 impl Drop for Call {
     fn drop(&mut self) {
-        if let Some(exchange) = &self.0 {
-            exchange.0.store(false, Ordering::Relaxed);
+        if let Some(http1_call) = &self.0 {
+            http1_call.0.store(false, Ordering::Relaxed);
         }
     }
 }
