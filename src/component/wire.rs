@@ -85,7 +85,6 @@ pub(crate) fn instance(metadata: &MetadataMap) -> Result<&str, Violation> {
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     #[tokio::test]
