@@ -36,7 +36,7 @@ impl Engine {
 
     /// Releases a lock whose unlock the app reports as failed: stops renewing it, and retries
     /// until the release is confirmed. The store may still have a lock that was lost. Returns
-    /// whether the lock is or was held here; if not, nothing is done.
+    /// whether the lock is held here, or was lost here lately; if not, nothing is done.
     pub fn give_up(&self, resource: &Resource, lock_id: &LockId) -> bool {
         let name = (resource.clone(), lock_id.clone());
         let mut table = self.table();
@@ -45,14 +45,12 @@ impl Engine {
             self.release(&mut table, record);
             return true;
         }
-        let store = resource.store();
-        if store.is_ending(&resource.id, lock_id) {
-            return true;
-        }
         let Some(loss) = table.lost.loss(&name, Instant::now()).cloned() else { return false };
+        let store = resource.store();
+        let is_ending = store.is_ending(&resource.id, lock_id);
         let in_flight = loss.request.is_some_and(|request| table.in_flight.contains(&request));
         // A request in flight may be answered with it. If not, the TTL ends it.
-        if loss.cause.may_still_be_held() && !in_flight {
+        if loss.cause.may_still_be_held() && !is_ending && !in_flight {
             self.spawn(store.abandon(loss.grant).end());
         }
         true

@@ -5,8 +5,9 @@
 //! held, or is being unlocked. The registry keeps three promises for such a lock:
 //!
 //! - A renewal, or a repeated request, that finds a grant which is being ended waits until that
-//!   has happened, and asks again. It is never answered with a lock that then ends.
-//! - It waits for that grant only, and for unlocks, which name a lock ID and no grant. There may
+//!   has happened, and asks again. A renewal is never answered with a lock that then ends, nor a
+//!   repeated request with one whose end is under way when its answer arrives.
+//! - It waits for that grant only, and for unlocks, which name a lock ID and no grant ID. There may
 //!   always be other acquisitions with its lock ID.
 //! - A grant that was renewed before its acquisition was answered is not undone: its caller has it.
 

@@ -44,14 +44,14 @@ struct Inner {
     /// By name.
     stores: Mutex<BTreeMap<String, Arc<StoreSeries>>>,
     draining: IntGauge,
-    reloads: Option<Reloads>,
+    reloads: Option<ReloadSeries>,
     log_lines_dropped: IntCounter,
     log_lines_dropped_now: fn() -> u64,
     #[cfg(target_os = "linux")]
     process: ProcessSeries,
 }
 
-struct Reloads {
+struct ReloadSeries {
     successful: IntGauge,
     at: Gauge,
 }
@@ -70,7 +70,7 @@ impl Metrics {
                 "Locks that this process may hold for its app, in all stores.",
             )?
             .set(i64::try_from(held_max).unwrap_or(i64::MAX));
-            reloads = Some(Reloads::register(&registry)?);
+            reloads = Some(ReloadSeries::register(&registry)?);
         }
         let build = Opts::new("leasehold_build_info", "The version of leasehold.")
             .const_label("version", env!("CARGO_PKG_VERSION"));
@@ -106,7 +106,7 @@ impl Metrics {
         Arc::new(move |name, kind| metrics.of_store(name, kind))
     }
 
-    /// To be called with the outcome of each reading of changed component YAML.
+    /// To be called when component YAML was read or applied again: with whether all of it could be.
     pub fn on_reload(&self) -> impl Fn(bool) + Send + Sync + use<> {
         let metrics = self.clone();
         move |successful| {
@@ -169,7 +169,7 @@ impl Metrics {
     }
 }
 
-impl Reloads {
+impl ReloadSeries {
     fn register(registry: &Registry) -> Result<Self> {
         let reloads = Self {
             successful: gauge(

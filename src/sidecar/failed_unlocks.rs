@@ -145,6 +145,9 @@ impl FailedUnlock {
             return Ok(());
         }
         let Some(token) = self.token else {
+            if resource.store().is_ending(&resource.id, &self.lock_id) {
+                return Ok(());
+            }
             return Err(
                 "it is not held through this sidecar; its fencing_token is needed".to_owned()
             );

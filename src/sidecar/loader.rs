@@ -122,7 +122,6 @@ impl Loader {
                 continue;
             }
             self.stores.forget(&component.name);
-            self.reloads.applied(&component.name);
             match change {
                 Change::Set(component) => {
                     components.extend([by_name(component.clone())]);
@@ -130,6 +129,7 @@ impl Loader {
                 }
                 Change::Removed(component) => {
                     components.remove(&component.name);
+                    self.reloads.applied(&component.name);
                 }
             }
         }
@@ -149,6 +149,7 @@ impl Loader {
             warn!(%error, again_in = ?delay, "the component is not loaded yet");
             sleep(delay).await;
         }
+        self.reloads.applied(&component.name);
     }
 
     /// Lets calls for the store be answered with the reason why it is not open.

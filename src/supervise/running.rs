@@ -28,7 +28,7 @@ pub(crate) struct Running {
     stage: Stage,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     /// A stub that has not stopped yet.
     Spawned,

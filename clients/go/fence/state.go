@@ -86,16 +86,17 @@ func (s *State) Update(ctx context.Context, holder Holder, key string, change fu
 		if err != nil {
 			return err
 		}
-		if stored == nil {
-			stored = &Stored{Fence: fence}
+		var before json.RawMessage
+		if stored != nil {
+			if stored.Fence != fence {
+				return fmt.Errorf("%w: %s has the fence %s", ErrNotFenced, key, stored.Fence)
+			}
+			if stored.Token > token {
+				return &StaleTokenError{Key: fence, Token: token, Seen: stored.Token}
+			}
+			before = stored.Value
 		}
-		if stored.Fence != fence {
-			return fmt.Errorf("%w: %s has the fence %s", ErrNotFenced, key, stored.Fence)
-		}
-		if stored.Token > token {
-			return &StaleTokenError{Key: fence, Token: token, Seen: stored.Token}
-		}
-		value, err := change(stored.Value)
+		value, err := change(before)
 		if err != nil {
 			return err
 		}
@@ -103,7 +104,7 @@ func (s *State) Update(ctx context.Context, holder Holder, key string, change fu
 		if err != nil {
 			return err
 		}
-		saved, err := s.save(ctx, key, stored.etag, document{fence, strconv.FormatInt(token, 10), text})
+		saved, err := s.save(ctx, key, stored, document{fence, strconv.FormatInt(token, 10), text})
 		if saved || err != nil {
 			return err
 		}

@@ -40,12 +40,12 @@ func (s *State) get(ctx context.Context, key string) ([]byte, string, error) {
 	return text, header.Get("ETag"), nil
 }
 
-// save writes a key, unless somebody has written it since the ETag was read. Without an ETag it
-// writes only a key that does not exist.
-func (s *State) save(ctx context.Context, key, etag string, value document) (bool, error) {
+// save writes a key, unless somebody has written it since it was read as before: nil if it did not
+// exist.
+func (s *State) save(ctx context.Context, key string, before *Stored, value document) (bool, error) {
 	entry := item{Key: key, Value: value, Options: options{"first-write", "strong"}}
-	if etag != "" {
-		entry.ETag = &etag
+	if before != nil && before.etag != "" {
+		entry.ETag = &before.etag
 	}
 	body, err := json.Marshal([]item{entry})
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *State) save(ctx context.Context, key, etag string, value document) (boo
 		return false, nil
 	case status == http.StatusNoContent || status == http.StatusOK:
 		return true, nil
-	case etag == "":
+	case before == nil:
 		// Some stores, Redis among them, report a lost race of first-write as a failure.
 		if now, _, err := s.get(ctx, key); err == nil && len(now) > 0 {
 			return false, nil
