@@ -35,17 +35,21 @@ impl Secrets for NoSecrets {
         _: &str,
         _: &str,
     ) -> Result<BTreeMap<String, String>, SecretError> {
-        Err(SecretError(
-            "only daprd can read secrets; name one with --daprd-http-endpoint, or use envRef"
-                .into(),
-        ))
+        let why =
+            "only daprd can read secrets; name one with --daprd-http-endpoint, or use envRef";
+        Err(SecretError { why: why.into(), may_pass: false })
     }
 }
 
 /// Why a secret could not be read. Its text contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct SecretError(pub String);
+#[error("{why}")]
+pub struct SecretError {
+    /// The text.
+    pub why: String,
+    /// Whether the same question can be answered later.
+    pub may_pass: bool,
+}
 
 /// Why a component's properties could not be resolved. Names the component, where it was
 /// read, and the item; contains no value.
@@ -56,6 +60,27 @@ pub struct PropertyError {
     origin: String,
     item: String,
     problem: String,
+    may_pass: bool,
+}
+
+impl PropertyError {
+    /// Whether a retry can succeed with unchanged YAML: the source of a secret did not answer.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        self.may_pass
+    }
+}
+
+/// What is wrong with an item.
+struct Unresolved {
+    problem: String,
+    may_pass: bool,
+}
+
+impl From<String> for Unresolved {
+    fn from(problem: String) -> Self {
+        Self { problem, may_pass: false }
+    }
 }
 
 impl Component {
@@ -72,15 +97,16 @@ impl Component {
         let mut fetched = BTreeMap::new();
         let mut properties = BTreeMap::new();
         for item in &self.items {
-            let refuse = |problem: String| PropertyError {
+            let refuse = |Unresolved { problem, may_pass }| PropertyError {
                 component: self.to_string(),
                 origin: self.origin.to_string(),
                 item: item.name.clone(),
                 problem,
+                may_pass,
             };
             let value =
                 self.value(item, environment, secrets, &mut fetched).await.map_err(refuse)?;
-            let value = fill_in(value, environment).map_err(refuse)?;
+            let value = fill_in(value, environment).map_err(|why| refuse(why.into()))?;
             properties.insert(item.name.clone(), value);
         }
         Ok(properties)
@@ -92,7 +118,7 @@ impl Component {
         environment: &Environment,
         secrets: &dyn Secrets,
         fetched: &mut BTreeMap<String, BTreeMap<String, String>>,
-    ) -> Result<String, String> {
+    ) -> Result<String, Unresolved> {
         let literal = item.value.clone();
         match &item.reference {
             None => {
@@ -119,10 +145,11 @@ impl Component {
                 if !fetched.contains_key(name) {
                     let store = self.secret_store_in(environment)?;
                     let secret = secrets.secret(store, name, &self.namespace).await.map_err(
-                        |SecretError(why)| {
-                            format!(
+                        |SecretError { why, may_pass }| Unresolved {
+                            problem: format!(
                                 "needs the secret {name:?} of the secret store {store:?}: {why}"
-                            )
+                            ),
+                            may_pass,
                         },
                     )?;
                     fetched.insert(name.clone(), secret);
@@ -132,7 +159,8 @@ impl Component {
                 match (found, literal) {
                     (Some(value), _) if !value.is_empty() => Ok(unquote(value.clone())),
                     (_, Some(literal)) => Ok(literal),
-                    _ => Err(format!("needs the key {key:?}, which the secret {name:?} lacks")),
+                    _ => Err(format!("needs the key {key:?}, which the secret {name:?} lacks")
+                        .into()),
                 }
             }
         }

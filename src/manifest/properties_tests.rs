@@ -27,7 +27,10 @@ impl Secrets for Fake {
             "redis" => Ok([("password", "hunter2"), ("redis", "own"), ("empty", "")]
                 .map(|(key, value)| (key.to_owned(), value.to_owned()))
                 .into()),
-            _ => Err(SecretError("ERR_SECRET_GET: no such secret".to_owned())),
+            _ => Err(SecretError {
+                why: "ERR_SECRET_GET: no such secret".to_owned(),
+                may_pass: true,
+            }),
         }
     }
 }

@@ -77,11 +77,12 @@ impl Inspect for Core {
         until: Instant,
     ) -> Result<Page<LockView>, BackendError> {
         let at = page.after.as_deref().map_or(Ok(Step::default()), Step::read)?;
-        let most = page.limit.min(FOUND_MAX);
+        // The same number whatever the page's limit, so that a page that begins within a step finds
+        // the same step again.
         let (end, found) =
-            self.router.scan(&at.begin, &selection.name_prefix, most, until).await?;
+            self.router.scan(&at.begin, &selection.name_prefix, FOUND_MAX, until).await?;
         let found = at.rest(end.as_ref(), found);
-        let first = found.get(..most).unwrap_or(&found);
+        let first = found.get(..page.limit).unwrap_or(&found);
         let (mut items, mut size, mut done) = (Vec::new(), 0, 0_usize);
         let ends_at = Instant::now() + READ_TIME_MAX;
         'page: for some in first.chunks(RESOURCES_MAX) {

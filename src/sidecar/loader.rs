@@ -44,8 +44,13 @@ pub enum LoadStoreError {
 
 impl LoadStoreError {
     /// Whether a retry can succeed with unchanged YAML.
-    fn may_pass(&self) -> bool {
-        matches!(self, Self::Unavailable(..))
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Properties(error) => error.may_pass(),
+            Self::Metadata(..) => false,
+            Self::Unavailable(..) => true,
+        }
     }
 }
 
@@ -124,6 +129,7 @@ impl Loader {
             self.stores.forget(&component.name);
             match change {
                 Change::Set(component) => {
+                    self.reloads.not_applied(&component.name);
                     components.extend([by_name(component.clone())]);
                     loading.extend([load(component)]);
                 }
@@ -142,7 +148,6 @@ impl Loader {
             self.note_failed(&component, &error);
             if !error.may_pass() {
                 warn!(%error, "the component is not loaded until its YAML changes");
-                self.reloads.not_applied(&component.name);
                 return;
             }
             let delay = backoff.next_delay();

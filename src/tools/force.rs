@@ -13,13 +13,14 @@ use leasehold_util::exit;
 
 use crate::{
     Locks, ToolError,
+    locks::Pages,
     names::{NamespaceArgs, shown},
     output::note,
     text::{age, escaped, short},
 };
 
 /// How many grants are shown, and ended, at most.
-const GRANTS_MAX: i32 = 1000;
+const GRANTS_MAX: u16 = 1000;
 /// How many are ended at the same time.
 const AT_A_TIME: usize = 16;
 /// The longest reason in bytes, as the API has it.
@@ -92,7 +93,11 @@ impl Shown {
 pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     let reason = args.reason.clone().unwrap_or_else(user_at_host);
     check_text("--reason", &reason, REASON_BYTES_MAX).map_err(LockError::from)?;
-    let found = match locks.end(args.request(reason.clone())).await {
+    let found = match &args.resource {
+        Some(resource) => find_one(locks, args, resource, &reason).await,
+        None => find_all(locks, args).await,
+    };
+    let Found { grants, more } = match found {
         Ok(found) => found,
         // It is free, or another grant holds it.
         Err(error) if error.is_not_held() => {
@@ -101,7 +106,6 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
         }
         Err(error) => return Err(error),
     };
-    let grants = flattened(found.ended);
     if grants.is_empty() {
         note("nothing is held");
         return Ok(exit::NOTHING);
@@ -111,7 +115,7 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
     }
     let note_more =
         || note(&format!("There are more: at most {} are ended at a time.", grants.len()));
-    if found.more {
+    if more {
         note_more();
     }
     if args.dry_run {
@@ -122,36 +126,57 @@ pub async fn run(locks: &dyn Locks, args: &ForceArgs) -> Result<u8, ToolError> {
         return Ok(exit::NOTHING);
     }
     let ended = end_all(locks, &grants, &reason).await?;
-    if found.more {
+    if more {
         note_more();
     }
     Ok(if ended == 0 { exit::NOTHING } else { 0 })
 }
 
-impl ForceArgs {
-    /// Asks what would be ended.
-    fn request(&self, reason: String) -> pb::EndLocksRequest {
-        let asked = pb::EndLocksRequest {
-            limit: GRANTS_MAX,
-            reason,
-            dry_run: true,
-            ..Default::default()
-        };
-        let namespace = self.names.namespace.clone();
-        match (&self.resource, &self.prefix) {
-            (Some(resource), _) => pb::EndLocksRequest {
-                namespace,
-                resource_id: resource.clone(),
-                grant_id: self.grant.clone().unwrap_or_default(),
-                ..asked
-            },
-            (None, prefix) => {
-                let prefix = prefix.clone().unwrap_or_default();
-                let scope = pb::LockScope { namespace, prefix, children: false };
-                pb::EndLocksRequest { scope: Some(scope), ..asked }
-            }
+/// What may be ended.
+struct Found {
+    grants: Vec<Shown>,
+    /// Whether there are others, which are not ended.
+    more: bool,
+}
+
+/// Finds the grants of one resource.
+async fn find_one(
+    locks: &dyn Locks,
+    args: &ForceArgs,
+    resource: &str,
+    reason: &str,
+) -> Result<Found, ToolError> {
+    let asked = pb::EndLocksRequest {
+        namespace: args.names.namespace.clone(),
+        resource_id: resource.to_owned(),
+        grant_id: args.grant.clone().unwrap_or_default(),
+        limit: GRANTS_MAX.into(),
+        reason: reason.to_owned(),
+        dry_run: true,
+        ..Default::default()
+    };
+    let found = locks.end(asked).await?;
+    Ok(Found { grants: flattened(found.ended), more: found.more })
+}
+
+/// Finds the grants of all resources of a prefix. They are listed, because a list has pages: one
+/// call that ends is cut off after seconds, and begins from the start when it is repeated.
+async fn find_all(locks: &dyn Locks, args: &ForceArgs) -> Result<Found, ToolError> {
+    let namespace = args.names.namespace.clone();
+    let prefix = args.prefix.clone().unwrap_or_default();
+    let scope = pb::LockScope { namespace, prefix, children: false };
+    let mut pages = Pages::new(locks, scope, String::new());
+    let (mut grants, mut more) = (Vec::new(), false);
+    while let Some(lock) = pages.next().await? {
+        more |= lock.grants.len() < usize::try_from(lock.grants_total).unwrap_or_default();
+        grants.extend(flattened(vec![lock]));
+        if grants.len() > usize::from(GRANTS_MAX) {
+            grants.truncate(GRANTS_MAX.into());
+            more = true;
+            break;
         }
     }
+    Ok(Found { grants, more })
 }
 
 /// Ends the grants that were shown. Returns how many were held until then.
@@ -198,7 +223,7 @@ async fn end(locks: &dyn Locks, shown: &Shown, reason: &str) -> Result<bool, Too
         resource_id,
         namespace,
         grant_id: shown.grant.grant_id.clone(),
-        limit: GRANTS_MAX,
+        limit: GRANTS_MAX.into(),
         reason: reason.to_owned(),
         ..Default::default()
     };

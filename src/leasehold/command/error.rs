@@ -38,11 +38,10 @@ from! {
 
 impl From<LoadStoreError> for StartError {
     fn from(error: LoadStoreError) -> Self {
-        match error {
-            LoadStoreError::Unavailable(..) => Self::Unavailable(error.to_string()),
-            LoadStoreError::Properties(_) | LoadStoreError::Metadata(..) => {
-                Self::Configuration(error.to_string())
-            }
+        if error.may_pass() {
+            Self::Unavailable(error.to_string())
+        } else {
+            Self::Configuration(error.to_string())
         }
     }
 }
