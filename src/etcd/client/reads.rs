@@ -23,8 +23,9 @@ use crate::{
 
 /// As many as there may be callers.
 const WAITING_MAX: usize = 200_000;
-/// Keys that one transaction may return, so that the answer fits into a message.
-pub(crate) const KEYS_MAX: usize = 1_000;
+/// Keys that one transaction may return, so that the answer fits into a message of 4 MiB: a grant
+/// with the longest names takes 8 KB.
+pub(crate) const KEYS_MAX: usize = 500;
 /// Transactions in flight.
 const READING_MAX: usize = 2;
 

@@ -5,52 +5,57 @@
 //! of leases that were granted since. So a lease is trusted only in the term in which it
 //! was granted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use etcd_client::{
     GetResponse, LeaseGrantResponse, LeaseKeepAliveResponse, LeaseRevokeResponse,
     ResponseHeader, TxnResponse,
 };
+use parking_lot::Mutex;
 use tracing::info;
 
 /// Counts the terms, over all connections.
 #[derive(Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct Terms(Mutex<Term>);
+
+/// Both numbers change together: an answer that shows the new raft term must not find the old
+/// count.
+#[derive(Debug, Default)]
+struct Term {
     /// The raft term as etcd numbers it; 0 before the first answer.
-    raft: AtomicU64,
+    raft: u64,
     /// How often it has changed. Unlike raft's own number, which starts again in a restored
     /// data set, this one never repeats.
-    changes: AtomicU64,
+    changes: u64,
 }
 
 impl Terms {
     /// The number of the current term. Read before a request is sent, it is never later than
     /// the term in which etcd carries out the request.
     pub(crate) fn current(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
+        self.0.lock().changes
     }
 
     /// Records the raft term of an answer. A member that lags behind may name an earlier
     /// one.
     pub(crate) fn note(&self, raft_term: u64) {
-        let before = self.raft.fetch_max(raft_term, Ordering::AcqRel);
-        if before != 0 && raft_term > before {
-            self.change(raft_term);
-        }
+        self.change(|before| raft_term.max(before));
     }
 
     /// Records the raft term of the first, linearizable, answer over a new
     /// connection. If it is lower, the data set was replaced.
     pub(crate) fn begin(&self, raft_term: u64) {
-        let before = self.raft.swap(raft_term, Ordering::AcqRel);
-        if before != 0 && raft_term != before {
-            self.change(raft_term);
-        }
+        self.change(|_| raft_term);
     }
 
-    fn change(&self, raft_term: u64) {
+    fn change(&self, now: impl FnOnce(u64) -> u64) {
+        let mut term = self.0.lock();
+        let raft_term = now(term.raft);
+        let before = std::mem::replace(&mut term.raft, raft_term);
+        if before == 0 || before == raft_term {
+            return;
+        }
+        term.changes += 1;
+        drop(term);
         info!(raft_term, "etcd has elected a leader");
-        self.changes.fetch_add(1, Ordering::AcqRel);
     }
 }
 

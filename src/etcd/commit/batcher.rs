@@ -10,9 +10,9 @@
 //! it as shared. A refusal concerns the whole batch, so its items are then sent alone, and
 //! none fails because of another one.
 //!
-//! New queue entries get a quarter of a batch while anything else waits. Otherwise, with
-//! more waiters than etcd can enter before their deadlines, the write that grants to the
-//! first in line would wait behind entries, and nobody would be granted anything.
+//! New queue entries are put into a batch after all else, but first into every fourth one. With
+//! more waiters than etcd can enter before their deadlines, the write that grants to the first in
+//! line would otherwise wait behind entries, and nobody would be granted anything.
 
 use std::{
     collections::{HashMap, VecDeque, hash_map::Entry},
@@ -91,7 +91,12 @@ pub(crate) struct Batcher<T: Item> {
     entering: VecDeque<Waiting<T>>,
     /// All other items.
     waiting: VecDeque<Waiting<T>>,
+    /// How many batches were made while entries waited.
+    batches: u64,
 }
+
+/// Each so manyth batch takes entries before other items.
+const ENTRIES_FIRST_IN: u64 = 4;
 
 #[derive(Debug)]
 struct Waiting<T> {
@@ -102,7 +107,7 @@ struct Waiting<T> {
 
 impl<T: Item> Batcher<T> {
     pub(crate) fn new(limits: Limits) -> Self {
-        Self { limits, entering: VecDeque::new(), waiting: VecDeque::new() }
+        Self { limits, entering: VecDeque::new(), waiting: VecDeque::new(), batches: 0 }
     }
 
     /// Queues an item; gives it back if too many wait.
@@ -126,22 +131,23 @@ impl<T: Item> Batcher<T> {
     /// The next batch, if anything waits, and the items that will not be sent any more. The
     /// previous batch must have ended: claims are compared within one batch only.
     pub(crate) fn next(&mut self, now: Instant) -> (Option<Batch<T>>, Vec<(T, Obsolete)>) {
-        let Limits { items_max, bytes_max, .. } = self.limits;
-        let others_max = match self.entering.is_empty() {
-            true => items_max,
-            false => (3 * items_max).div_ceil(4),
-        };
         let mut next = Next {
             items: Vec::new(),
             bytes: 0,
-            bytes_max,
+            limits: self.limits,
             extra_ops: 0,
             claimed: HashMap::new(),
             obsolete: Vec::new(),
             complete: false,
         };
-        next.fill(&mut self.waiting, others_max, now);
-        next.fill(&mut self.entering, items_max, now);
+        self.batches += u64::from(!self.entering.is_empty());
+        if !self.entering.is_empty() && self.batches.is_multiple_of(ENTRIES_FIRST_IN) {
+            next.fill(&mut self.entering, now);
+            next.fill(&mut self.waiting, now);
+        } else {
+            next.fill(&mut self.waiting, now);
+            next.fill(&mut self.entering, now);
+        }
         let items = next.items;
         ((!items.is_empty()).then_some(Batch { items }), next.obsolete)
     }
@@ -182,7 +188,7 @@ impl<T: Item> Batcher<T> {
 struct Next<T: Item> {
     items: Vec<T>,
     bytes: usize,
-    bytes_max: usize,
+    limits: Limits,
     /// The most that one of the items exceeds its operations by: the batch has room for as
     /// many items less.
     extra_ops: usize,
@@ -194,11 +200,11 @@ struct Next<T: Item> {
 }
 
 impl<T: Item> Next<T> {
-    /// Takes the items of `queue` that fit, until the batch has `items_max` items.
-    fn fill(&mut self, queue: &mut VecDeque<Waiting<T>>, items_max: usize, now: Instant) {
+    /// Takes the items of `queue` that fit.
+    fn fill(&mut self, queue: &mut VecDeque<Waiting<T>>, now: Instant) {
         let mut kept = VecDeque::new();
         while !self.complete
-            && self.has_room(items_max, self.extra_ops)
+            && self.has_room(self.extra_ops)
             && let Some(waiting) = queue.pop_front()
         {
             if let Some(why) = waiting.item.obsolete(now) {
@@ -209,8 +215,8 @@ impl<T: Item> Next<T> {
             let blocked = self.claim(waiting.item.claims());
             let is_first = self.items.is_empty();
             let extra_ops = self.extra_ops.max(waiting.item.extra_ops());
-            let full = !is_first && self.bytes + size > self.bytes_max
-                || !self.has_room(items_max, extra_ops);
+            let full = !is_first && self.bytes + size > self.limits.bytes_max
+                || !self.has_room(extra_ops);
             if blocked || full || (waiting.alone && !is_first) {
                 kept.push_back(waiting);
                 continue;
@@ -225,8 +231,8 @@ impl<T: Item> Next<T> {
     }
 
     /// Whether another item fits beside so many extra operations. The first one always does.
-    fn has_room(&self, items_max: usize, extra_ops: usize) -> bool {
-        self.items.is_empty() || self.items.len() + extra_ops < items_max
+    fn has_room(&self, extra_ops: usize) -> bool {
+        self.items.is_empty() || self.items.len() + extra_ops < self.limits.items_max
     }
 
     /// Adds an item's claims; `true` if they exclude it from the batch.

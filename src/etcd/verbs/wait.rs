@@ -150,7 +150,17 @@ impl Waits {
         place: &mut Place,
     ) -> Result<Option<Entry>, Failed> {
         let until = self.step_until();
-        let session = self.sessions.current(until).await.map_err(Failure::unavailable)?;
+        let session = tokio::select! {
+            biased;
+            () = unwanted.cancelled() => return Err(abandoned()),
+            session = self.sessions.current(until) => session.map_err(Failure::unavailable),
+        };
+        let session = match session {
+            Ok(session) => session,
+            // The leases of others are granted first.
+            Err(error) if self.is_only_slow(&error, until) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
         let id = session.next_entry(attempt.mode);
         let key = self.etcd.keys.entry(&attempt.resource, &id);
         place.enter(id);

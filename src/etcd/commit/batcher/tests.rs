@@ -132,14 +132,39 @@ fn queue_entries_leave_room_for_what_comes_later() {
     for n in 0..20 {
         batcher.push(fake(n, None)).unwrap();
     }
-    for n in 20..30 {
+    for n in 20..26 {
         batcher.push(fake(n, Some(n as u8))).unwrap();
     }
     let first = next(&mut batcher).unwrap();
     assert_eq!(numbers(&first), [20, 21, 22, 23, 24, 25, 0, 1]);
-    batcher.done(first, Verdict::Answered);
-    let second = next(&mut batcher).unwrap();
-    assert_eq!(numbers(&second), [26, 27, 28, 29, 2, 3, 4, 5]);
+}
+
+/// They got a share of the items of a batch only, and nothing of one that its bytes fill, that
+/// has a single item, or that other items fill while the entry must be sent alone.
+#[test]
+fn queue_entries_come_first_in_every_fourth_batch() {
+    let by_bytes = Limits { items_max: 126, bytes_max: 40, waiting_max: 1_000 };
+    for limits in [Limits { items_max: 1, ..by_bytes }, by_bytes] {
+        for was_refused in [false, true] {
+            let mut batcher = Batcher::new(limits);
+            batcher.push(fake(0, None)).unwrap();
+            if was_refused {
+                batcher.push(fake(1, None)).unwrap();
+                let batch = Batch { items: vec![fake(0, None), fake(1, None)] };
+                let _ = next(&mut batcher);
+                let _ = next(&mut batcher);
+                batcher.done(batch, Verdict::Refused(Refusal::LeaseNotFound));
+            }
+            for n in 10..100 {
+                batcher.push(fake(n, Some(n as u8))).unwrap();
+            }
+            let entered = (0..4).any(|_| {
+                let batch = next(&mut batcher).unwrap();
+                batch.items.iter().any(|item| item.number == 0)
+            });
+            assert!(entered, "{limits:?} {was_refused}");
+        }
+    }
 }
 
 #[test]
