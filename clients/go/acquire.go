@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/leasehold/leasehold/clients/go/internal/pb"
 )
 
@@ -33,14 +36,22 @@ func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, er
 	if ctx.Err() != nil {
 		return nil, waitCancelled(ctx, name)
 	}
+	link, err := c.conn.use()
+	if err != nil {
+		return nil, refused(name, err)
+	}
 	h := &hold{
-		locks: c, link: c.conn.use(), request: o.request(c.store, name), handles: 1,
+		locks: c, link: link, request: o.request(c.store, name), handles: 1,
 		received: make(chan struct{}), kept: make(chan struct{}),
 	}
 	base := context.WithoutCancel(ctx)
 	h.ctx, h.cancel = context.WithCancelCause(base)
 	streamCtx, closeStream := context.WithCancel(base)
-	h.closeStream = closeStream
+	unwatch := context.AfterFunc(c.conn.open, closeStream)
+	h.closeStream = func() {
+		unwatch()
+		closeStream()
+	}
 	w := &waiting{make(chan grantedAt, 1), make(chan struct{}, 1), make(chan error, 1), func() { c.conn.replace(h.link) }}
 	go h.receive(streamCtx, w)
 
@@ -49,7 +60,7 @@ func (c *Locks) acquire(ctx context.Context, name string, o *options) (*hold, er
 		err = h.granted(granted.grant, granted.sent, o)
 	}
 	if err != nil {
-		closeStream()
+		h.closeStream()
 		<-h.received
 		h.cancel(nil)
 		c.conn.leave(h.link)
@@ -80,6 +91,9 @@ func (h *hold) receive(ctx context.Context, w *waiting) {
 		case w.pings <- struct{}{}:
 		default:
 		}
+	}
+	if h.locks.conn.open.Err() != nil && status.Code(err) == codes.Canceled {
+		err = errClosed
 	}
 	if held {
 		h.lose(h.lossByStream(err))

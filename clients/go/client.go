@@ -1,6 +1,7 @@
 package leasehold
 
 import (
+	"context"
 	"os"
 
 	"google.golang.org/grpc"
@@ -58,8 +59,10 @@ func New(store string, chosen ...ClientOption) (*Locks, error) {
 	if o.apiToken != nil {
 		c.apiToken = *o.apiToken
 	}
+	c.conn = &connection{}
+	c.conn.open, c.conn.end = context.WithCancel(context.Background())
 	if o.conn != nil {
-		c.conn = &connection{current: &link{ClientConnInterface: o.conn}}
+		c.conn.current = &link{ClientConnInterface: o.conn}
 		return c, nil
 	}
 	source, endpoint := "endpoint", ""
@@ -77,13 +80,11 @@ func New(store string, chosen ...ClientOption) (*Locks, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.conn = &connection{
-		source: source, endpoint: endpoint,
-		current: &link{ClientConnInterface: conn, own: conn}, old: map[*link]struct{}{},
-	}
+	c.conn.source, c.conn.endpoint = source, endpoint
+	c.conn.current, c.conn.old = &link{ClientConnInterface: conn, own: conn}, map[*link]struct{}{}
 	return c, nil
 }
 
-// Close closes the connection, unless it is the caller's. Locks that are still held over it are
-// released and lost.
+// Close ends all waits and locks of this client, and closes the connection, unless it is the
+// caller's. The locks are lost, and released by the sidecar. Later calls fail with the reason CANCELLED.
 func (c *Locks) Close() error { return c.conn.close() }

@@ -77,17 +77,36 @@ func TestAChannelOfTheCallerIsUsedAndLeftOpen(t *testing.T) {
 	})
 }
 
-func TestAClosedClientLosesItsLocks(t *testing.T) {
+func TestAClosedClientEndsItsLocksAndWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, s theStage) {
-		locks, name := s.client(t), fresh(t)
-		w := start(t, locks, name)
-		w.begun(t)
-		if err := locks.Close(); err != nil {
+		conn, err := grpc.NewClient(s.Address(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
 			t.Fatal(err)
 		}
-		w.lost(t, leasehold.CauseDisconnected)
-		if _, err := s.client(t).Lock(t.Context(), name, leasehold.Wait(patience)); err != nil {
-			t.Errorf("the next in line: %v", err)
+		defer func() { _ = conn.Close() }()
+		for _, locks := range []*leasehold.Locks{s.client(t), clientOf(t, leasehold.WithConn(conn))} {
+			name := fresh(t)
+			w := start(t, locks, name)
+			w.begun(t)
+			waited := make(chan error, 1)
+			go func() {
+				_, err := locks.Lock(t.Context(), name)
+				waited <- err
+			}()
+			s.awaitWaiters(t, name, 1)
+			if err := locks.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w.lost(t, leasehold.CauseDisconnected)
+			_, later := locks.TryLock(t.Context(), name)
+			for _, err := range []error{<-waited, later} {
+				if refused := refusal(t, err); refused.Reason != "CANCELLED" || refused.Message != "the client is closed" {
+					t.Errorf("it is refused with %v", err)
+				}
+			}
+			if _, err := s.client(t).Lock(t.Context(), name, leasehold.Wait(patience)); err != nil {
+				t.Errorf("the next in line: %v", err)
+			}
 		}
 	})
 }

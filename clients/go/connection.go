@@ -1,20 +1,27 @@
 package leasehold
 
 import (
+	"context"
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
+
+var errClosed = status.Error(codes.Canceled, "the client is closed")
 
 // connection is how the sidecar is reached: over a connection of the caller, or over the client's own,
 // which is replaced when it does not answer.
 type connection struct {
 	source, endpoint string // of the client's own
+	// open ends when the client is closed, and the streams with it: the caller's connection stays open.
+	open context.Context
+	end  context.CancelFunc
 
 	mu      sync.Mutex
 	current *link
 	old     map[*link]struct{} // those that were replaced and are still used
-	closed  bool
 }
 
 // link is one connection, and how many requests and locks use it.
@@ -25,11 +32,14 @@ type link struct {
 }
 
 // use returns the link for a new lock. The lock calls leave in the end.
-func (c *connection) use() *link {
+func (c *connection) use() (*link, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.open.Err() != nil {
+		return nil, errClosed
+	}
 	c.current.users++
-	return c.current
+	return c.current, nil
 }
 
 func (c *connection) leave(l *link) {
@@ -47,7 +57,7 @@ func (c *connection) leave(l *link) {
 func (c *connection) replace(silent *link) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if silent != c.current || silent.own == nil || c.closed {
+	if silent != c.current || silent.own == nil || c.open.Err() != nil {
 		return
 	}
 	conn, err := dial(c.source, c.endpoint)
@@ -61,7 +71,7 @@ func (c *connection) replace(silent *link) {
 func (c *connection) close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.closed = true
+	c.end()
 	for l := range c.old {
 		_ = l.own.Close()
 	}

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
 
 import grpc
 import pytest
 from stage import PATIENCE, STORE, Stage, fresh, until
 
 from leasehold_client import AsyncLock, AsyncLocks, InvalidOption, LeaseholdError, LockLost, NotAcquired, _grant
+from leasehold_client._clock import now
+from leasehold_client._options import Options
+from leasehold_client.generated import locks_pb2 as pb
 
 
 async def eventually_waits(stage: Stage, name: str, count: int = 1) -> None:
@@ -116,6 +122,13 @@ BAD = [
     ("namespace", "x", {"namespace": "shop"}),
     ("label", "x", {"label": 5}),
     ("request_id", "x", {"request_id": 5}),
+    ("name", os.fsdecode(b"f\xff"), {}),
+    ("namespace", "x", {"namespace": ["shop", 1]}),
+    ("namespace", "x", {"namespace": 1}),
+    ("namespace", "x", {"namespace": ["\ud800"]}),
+    ("label", "x", {"label": "\ud800"}),
+    ("request_id", "x", {"request_id": "\ud800"}),
+    ("stop_before", "x", {"max_hold": 5, "stop_before": 5}),
 ]
 
 
@@ -127,15 +140,15 @@ async def test_a_bad_option_is_named(aio: AsyncLocks) -> None:
         assert refused.value.reason == "INVALID_REQUEST"
     with pytest.raises(InvalidOption, match=r"^wait .*try_lock"):
         aio.try_lock("x", wait=2)  # type: ignore[call-arg]
-    with pytest.raises(InvalidOption, match="store"):
-        AsyncLocks("")
+    for store in ("", "\ud800", None):
+        with pytest.raises(InvalidOption, match=r"^store "):
+            AsyncLocks(store)  # type: ignore[arg-type]
+    with pytest.raises(InvalidOption, match=r"^api_token .*newline"):
+        AsyncLocks(STORE, api_token="s3cret\n")
     # Known only once the lock is granted, which is then released.
     name = fresh()
     with pytest.raises(InvalidOption, match=r"^stop_before is not shorter than the granted TTL of 3 s"):
         async with aio.lock(name, ttl=3, stop_before=2.9):
-            pytest.fail("it has the lock")
-    with pytest.raises(InvalidOption, match=r"^stop_before .*max_hold"):
-        async with aio.lock(name, wait=PATIENCE, max_hold=1, stop_before=1):
             pytest.fail("it has the lock")
     async with aio.lock(name, wait=PATIENCE):
         pass
@@ -256,6 +269,21 @@ async def test_a_cancelled_wait_leaves_nothing(aio: AsyncLocks, stage: Stage) ->
     assert await asyncio.to_thread(stage.take, name)
 
 
+async def test_a_cancellation_that_came_before_the_call_reaches_the_caller(aio: AsyncLocks, stage: Stage) -> None:
+    name = fresh()
+
+    async def wait() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()  # As Ctrl-C does while the task runs: the next await raises it.
+        async with aio.lock(name):
+            pytest.fail("it has the lock")
+
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.create_task(wait())
+    assert await asyncio.to_thread(stage.take, name)
+
+
 async def test_a_repeated_request_id_finds_its_grant(aio: AsyncLocks) -> None:
     name, secret = fresh(), fresh("secret")
     with pytest.raises(LeaseholdError) as lost:
@@ -338,3 +366,30 @@ async def test_what_a_closed_client_waits_for_is_refused(stage: Stage, aio: Asyn
         with pytest.raises(LeaseholdError, match="closed"):
             await wait()
     until(lambda: stage.waiters(name) == 0, "nobody waits")
+
+
+async def test_a_closed_channel_of_the_caller_is_an_error_of_the_library(stage: Stage) -> None:
+    async with grpc.aio.insecure_channel(stage.address) as channel:
+        locks = AsyncLocks(STORE, channel=channel)
+        async with locks.lock(fresh()):
+            pass
+    with pytest.raises(LeaseholdError, match="closed") as refused:
+        async with locks.lock(fresh()):
+            pytest.fail("it has the lock")
+    assert refused.value.reason == "CANCELLED"
+
+
+def _granted(options: dict[str, Any], age: float) -> _grant.Grant:
+    """A lock with a TTL of 30 s that was received so long after its request."""
+    acquired = pb.LockAcquired(ttl={"seconds": 30})
+    stubs: Any = SimpleNamespace(fall_silent=lambda: None)
+    return _grant.Grant(stubs, STORE, Options.checked("lock", "x", **options), acquired, now() - age)
+
+
+def test_a_lock_that_comes_after_its_safe_deadline_is_not_acquired() -> None:
+    with pytest.raises(LeaseholdError) as refused:
+        _granted({}, 29)
+    assert refused.value.reason == "UNAVAILABLE"
+    # Before it, but too late for `stop_before`, the lock is held and lost at once.
+    with pytest.raises(LockLost, match="unconfirmed"):
+        _granted({"stop_before": 20}, 10).check()

@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
 from stage import PATIENCE, STORE, Stage, fresh, until
 from test_aio_taking import BAD
 
-from leasehold_client import InvalidOption, LeaseholdError, Lock, LockLost, Locks, NotAcquired, _grant
+from leasehold_client import InvalidOption, LeaseholdError, Lock, LockLost, Locks, NotAcquired, _grant, _rpc
 
 
 def test_a_lock_is_taken_and_released(locks: Locks) -> None:
@@ -96,16 +97,30 @@ def test_readers_share_a_lock(locks: Locks) -> None:
             assert writer is None
 
 
-def test_a_bad_option_is_named(locks: Locks) -> None:
+def test_a_bad_option_is_named(locks: Locks, monkeypatch: pytest.MonkeyPatch) -> None:
     for option, name, options in BAD:
         with pytest.raises(InvalidOption, match=f"^{option} ") as refused:
             locks.lock(name, **options)  # type: ignore[arg-type]
         assert refused.value.option == option
     with pytest.raises(InvalidOption, match=r"^wait .*try_lock"):
         locks.try_lock("x", wait=2)  # type: ignore[call-arg]
-    with pytest.raises(InvalidOption, match="store"):
-        Locks("")
-    for address in ("sidecar", "ftp://sidecar:1", "http://", "http://sidecar/path", "h:", "h:x", "h:99999", "http://h:0"):
+    for store in ("", "\ud800", None):
+        with pytest.raises(InvalidOption, match=r"^store "):
+            Locks(store)  # type: ignore[arg-type]
+    monkeypatch.setenv("DAPR_API_TOKEN", "s3cret\n")  # As a mounted secret may be.
+    with pytest.raises(InvalidOption, match=r"^DAPR_API_TOKEN .*newline"):
+        Locks(STORE)
+    monkeypatch.delenv("DAPR_API_TOKEN")
+    for address in (
+        "sidecar",
+        "ftp://sidecar:1",
+        "http://",
+        "http://sidecar/path",
+        "h:",
+        "h:x",
+        "h:99999",
+        "http://h:0",
+    ):
         with pytest.raises(InvalidOption, match="address"):
             Locks(STORE, address=address)
     with pytest.raises(LeaseholdError, match="label") as by_sidecar, locks.lock(fresh(), label="x" * 200):
@@ -257,6 +272,26 @@ def test_a_closed_client_ends_its_waits(stage: Stage, locks: Locks) -> None:
         with pytest.raises(LeaseholdError) as refused:
             waiting.result(PATIENCE)
         assert refused.value.reason == "CANCELLED"
+        stage.wait_for_waiters(name, 0)
+
+
+def test_a_close_that_comes_before_the_request_ends_it(
+    stage: Stage, locks: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = fresh()
+    start = _rpc.Stubs.lock_stream
+
+    def close_and_start(stubs: _rpc.Stubs, *call: Any) -> Any:
+        closed.close()
+        return start(stubs, *call)
+
+    with grpc.insecure_channel(stage.address) as channel, locks.lock(name):
+        for closed in (Locks(STORE, address=stage.address), Locks(STORE, channel=channel)):
+            with monkeypatch.context() as patch:
+                patch.setattr(_rpc.Stubs, "lock_stream", close_and_start)
+                with pytest.raises(LeaseholdError) as refused, closed.lock(name, wait=PATIENCE):
+                    pytest.fail("it has the lock")
+            assert refused.value.reason == "CANCELLED"
         stage.wait_for_waiters(name, 0)
 
 

@@ -76,7 +76,8 @@ impl<K> LockBuilder<K> {
 
     /// How long before the safe deadline the lock counts as lost, so that the work has time to
     /// stop. By default a tenth of the granted TTL or of [`max_hold`](Self::max_hold), whichever is
-    /// shorter, and at most 5 s. One that leaves no time is refused when the lock is granted.
+    /// shorter, and at most 5 s. One that leaves no time of the TTL is refused when the lock is
+    /// granted.
     pub fn stop_before(mut self, stop_before: Duration) -> Self {
         self.options.stop_before = Some(stop_before);
         self

@@ -87,6 +87,8 @@ impl Limits {
 pub(crate) enum Left {
     /// Nothing: other handles of the lock go on.
     ToOthers,
+    /// Nothing, but the lock is lost: the last of the other handles closes the stream.
+    LostToOthers,
     /// Unlock: it was the last one.
     Held,
     /// Close the stream: it was the last one of a lost lock.
@@ -205,8 +207,9 @@ impl Held {
             }
             state.handles -= 1;
             let duty = match state.phase {
-                _ if state.handles > 0 => Left::ToOthers,
+                Phase::Lost(_) if state.handles > 0 => Left::LostToOthers,
                 Phase::Lost(_) => Left::Lost,
+                _ if state.handles > 0 => Left::ToOthers,
                 _ => {
                     state.phase = Phase::Unlocking;
                     Left::Held

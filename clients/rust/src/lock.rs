@@ -158,7 +158,7 @@ impl Lock {
                 tokio::spawn(async move { owner.unlock(&ending.0).await });
             }
             Some(Left::Lost) => self.owner.keeper.abort(),
-            Some(Left::ToOthers) | None => {}
+            Some(Left::ToOthers | Left::LostToOthers) | None => {}
         }
         match self.left.get() {
             Some(Left::ToOthers) => Ok(()),
@@ -202,7 +202,7 @@ impl Drop for Lock {
                 self.owner.keeper.abort();
             }
             Some(Left::Lost) => self.owner.keeper.abort(),
-            Some(Left::ToOthers) | None => {}
+            Some(Left::ToOthers | Left::LostToOthers) | None => {}
         }
     }
 }

@@ -78,16 +78,12 @@ pub(crate) async fn open(client: &Client, options: &Options) -> Result<Opened, E
 
 /// Whether `stop_before` leaves any time for the work.
 fn check_stop_before(options: &Options, ttl: Duration, drift: Duration) -> Result<(), Error> {
-    let Some(stop_before) = options.stop_before else { return Ok(()) };
-    let too_long = if stop_before >= ttl.saturating_sub(drift) {
-        format!("the granted TTL of {} s", ttl.as_secs_f64())
-    } else if let Some(max_hold) = options.max_hold.filter(|max_hold| stop_before >= *max_hold)
-    {
-        format!("max_hold of {} s", max_hold.as_secs_f64())
-    } else {
+    let longest = ttl.saturating_sub(drift);
+    if options.stop_before.is_none_or(|stop_before| stop_before < longest) {
         return Ok(());
-    };
-    Err(Failure::option("stop_before", &format!("is not shorter than {too_long}")))
+    }
+    let problem = format!("is not shorter than the granted TTL of {} s", ttl.as_secs_f64());
+    Err(Failure::option("stop_before", &problem))
 }
 
 async fn answered<T>(

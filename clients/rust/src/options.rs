@@ -44,6 +44,13 @@ impl Options {
                 return Err(Failure::option(option, "must be positive"));
             }
         }
+        if let (Some(stop_before), Some(max_hold)) = (self.stop_before, self.max_hold)
+            && stop_before >= max_hold
+        {
+            let problem =
+                format!("is not shorter than max_hold of {} s", max_hold.as_secs_f64());
+            return Err(Failure::option("stop_before", &problem));
+        }
         Ok(())
     }
 

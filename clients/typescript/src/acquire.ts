@@ -20,7 +20,7 @@ const SILENT = Symbol("silent");
 export async function acquire(connection: Connection, plan: Plan): Promise<Grant> {
   const { signal } = plan;
   const { rpc } = connection;
-  const closer = new AbortController();
+  const closer = connection.closer();
   const giveUp = () => {
     connection.replace(rpc);
   };
@@ -60,6 +60,7 @@ export async function acquire(connection: Connection, plan: Plan): Promise<Grant
   } catch (error) {
     closer.abort();
     signal?.throwIfAborted();
+    connection.throwIfClosed();
     throw asError(error, plan, (problem) => connection.unreachable(problem));
   }
 }

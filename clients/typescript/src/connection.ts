@@ -71,6 +71,8 @@ export class Connection {
   readonly #transport: Transport | undefined;
   readonly #endpoint: Endpoint | undefined;
   readonly #replaced = new Set<Http2SessionManager>();
+  /** What closes each open stream. A transport of the caller's stays open, and so would they. */
+  readonly #streams = new Set<AbortController>();
   /** Advice for the error of an unreachable sidecar. */
   readonly #advice: string;
   #channel: Channel | undefined;
@@ -98,11 +100,23 @@ export class Connection {
 
   /** The channel that new calls use. */
   get rpc(): Rpc {
+    this.throwIfClosed();
+    this.#channel ??= this.#open();
+    return this.#channel.rpc;
+  }
+
+  throwIfClosed(): void {
     if (this.#isClosed) {
       throw new LeaseholdError("CANCELLED", "the client is closed");
     }
-    this.#channel ??= this.#open();
-    return this.#channel.rpc;
+  }
+
+  /** What closes a new stream; `close` does so too. */
+  closer(): AbortController {
+    const closer = new AbortController();
+    this.#streams.add(closer);
+    closer.signal.addEventListener("abort", () => this.#streams.delete(closer), { once: true });
+    return closer;
   }
 
   /**
@@ -117,7 +131,8 @@ export class Connection {
     this.#channel = undefined;
     this.#replaced.add(sessions);
     for (const old of this.#replaced) {
-      if (old.state() !== "open") {
+      // One that is connecting, or verifies that it is alive, may have calls too.
+      if (!["open", "connecting", "verifying"].includes(old.state())) {
         old.abort();
         this.#replaced.delete(old);
       }
@@ -134,9 +149,12 @@ export class Connection {
     return `no sidecar${where}: ${problem}; start "leasehold sidecar", or ${this.#advice}`;
   }
 
-  /** Closes the client's own connections, and with them the streams on them. There are no new calls. */
+  /** Closes all streams, and the client's own connections. There are no new calls. */
   close(): void {
     this.#isClosed = true;
+    for (const closer of this.#streams) {
+      closer.abort();
+    }
     for (const sessions of this.#replaced) {
       sessions.abort();
     }

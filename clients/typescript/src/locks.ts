@@ -100,8 +100,8 @@ export class Locks implements Disposable {
   }
 
   /**
-   * Closes the connection, but not the caller's transport. Locks that are still held through
-   * it are lost, and released by the sidecar. The client takes no more locks.
+   * Ends all waits and locks of this client, and closes the connection, but not the caller's
+   * transport. The locks are lost, and released by the sidecar. The client takes no more locks.
    */
   close(): void {
     this.#connection.close();

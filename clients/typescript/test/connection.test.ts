@@ -8,6 +8,7 @@ import { type AddressInfo, connect, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import { promisify } from "node:util";
 
@@ -159,26 +160,50 @@ onEachBackend((backend, sidecar) => {
       lock.check();
     });
     assert(requests >= 2, String(requests));
-    const held = got(await locks.tryLock(fresh()));
-    locks.close();
-    await refusal(locks.tryLock(fresh()), "CANCELLED");
-    held.check();
-    assert.equal(sessionManager.state(), "open");
-    await held.unlock();
+    await endsByClose(locks);
     await eventually("no stream is left", () => sessionManager.state() === "idle");
     sessionManager.abort();
   });
 
-  test("a_closed_client_loses_its_locks_and_takes_no_more", async () => {
-    const locks = sidecar().locks();
+  async function endsByClose(locks: Locks): Promise<void> {
     const name = fresh();
-    const lock = await locks.lock(name);
+    const lock = got(await locks.tryLock(name));
+    const waiting = locks.lock(name);
+    await eventually("one waits", async () => (await sidecar().waiters(name)) === 1);
     locks.close();
     assert.equal((await loss(cancelled(lock))).cause, "disconnected");
     await loss(lock.unlock());
-    for (const refused of [locks.lock(name), locks.tryLock(name), locks.with(name, () => undefined)]) {
+    for (const refused of [
+      waiting,
+      locks.lock(name),
+      locks.tryLock(name),
+      locks.with(name, () => undefined),
+    ]) {
       assert.equal((await refusal(refused, "CANCELLED")).message, "the client is closed");
     }
+    await (await sidecar().locks().lock(name)).unlock();
+  }
+
+  test("a_closed_client_ends_its_locks_and_waits_and_takes_no_more", async () => {
+    await endsByClose(sidecar().locks());
+  });
+
+  test("a_wait_on_a_replaced_connection_goes_on", async () => {
+    const server = createServer(); // does not answer the handshake
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const locks = new Locks({ store: STORE, address: `https://127.0.0.1:${String(port)}` });
+    let isWaiting = true;
+    const waiting = locks.lock(fresh()).finally(() => {
+      isWaiting = false;
+    });
+    waiting.catch(() => undefined);
+    await refusal(locks.tryLock(fresh()), "UNAVAILABLE");
+    await setImmediate();
+    assert(isWaiting);
+    locks.close();
+    await refusal(waiting, "CANCELLED");
+    server.close();
   });
 
   test("a_process_ends_by_itself_after_its_locks", async () => {

@@ -79,5 +79,9 @@ class Address:
 
 def metadata(api_token: str | None) -> Metadata:
     """What every call carries: the caller's token, else `DAPR_API_TOKEN`, if it is set."""
-    token = os.environ.get("DAPR_API_TOKEN") if api_token is None else api_token
+    option, token = (
+        ("DAPR_API_TOKEN", os.environ.get("DAPR_API_TOKEN")) if api_token is None else ("api_token", api_token)
+    )
+    if token and not (token.isascii() and token.isprintable()):
+        raise InvalidOption(option, "has a character that a header cannot have, such as a newline at its end")
     return (("dapr-api-token", token),) if token else ()

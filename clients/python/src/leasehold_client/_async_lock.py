@@ -54,7 +54,6 @@ class AsyncLock(Grant):
     async def acquire(cls, connection: Connection, store: str, options: Options) -> AsyncLock:
         """Asks for the lock and waits for it."""
         request = options.request(store)
-        cancelled_before = _cancelling()
         patience = Patience(options)
         stubs = connection.stubs()
         stream = stubs.lock_stream(request, connection.metadata)
@@ -74,7 +73,7 @@ class AsyncLock(Grant):
             raise patience.exhausted(stubs.target) from None
         except asyncio.CancelledError:
             stream.cancel()
-            if _cancelling() > cancelled_before:
+            if _cancelling():  # Perhaps since before this call: it is delivered at the first await.
                 raise
             raise LeaseholdError("the channel was closed", reason="CANCELLED") from None
         except BaseException:

@@ -42,7 +42,7 @@ class Grant:
         )
         if not self._term.leaves_time:
             raise InvalidOption("stop_before", f"is not shorter than {self._term.bound}")
-        if self._term.valid_for == 0:
+        if self._term.has_passed:
             raise LeaseholdError("the lock was received when its time had passed", reason="UNAVAILABLE")
 
     @property

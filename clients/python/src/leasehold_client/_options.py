@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal, TypedDict
@@ -83,25 +83,31 @@ class Options:
         immediate = call == "try_lock"
         if immediate and wait is not None:
             raise InvalidOption("wait", "is not an option of try_lock, which does not wait; use lock")
-        if not isinstance(name, str) or not name:
-            raise InvalidOption("name", "is empty" if name == "" else "is not a string")
+        check_name("name", name)
         if mode not in _MODES:
             raise InvalidOption("mode", f"is {mode!r}, not 'exclusive' or 'shared'")
-        if isinstance(namespace, str):
-            raise InvalidOption("namespace", "is a string, not a sequence of segments")
+        if isinstance(namespace, str) or not isinstance(namespace, Iterable):
+            raise InvalidOption("namespace", f"is {namespace!r}, not a sequence of segments")
+        namespace = tuple(namespace)
+        for segment in namespace:
+            _check_text("namespace", segment, "has a segment that ")
         for option, text in (("label", label), ("request_id", request_id)):
-            if text is not None and not isinstance(text, str):
-                raise InvalidOption(option, "is not a string")
+            if text is not None:
+                _check_text(option, text)
+        limit = _seconds("max_hold", max_hold)
+        margin = _seconds("stop_before", stop_before, zero=True)
+        if limit is not None and margin is not None and margin >= limit:
+            raise InvalidOption("stop_before", f"is not shorter than the max_hold of {limit:g} s")
         return cls(
             name=name,
             wait=_seconds("wait", wait, zero=True),
             ttl=_seconds("ttl", ttl),
             mode=mode,
-            namespace=tuple(namespace),
+            namespace=namespace,
             label=label,
-            max_hold=_seconds("max_hold", max_hold),
+            max_hold=limit,
             request_id=request_id,
-            stop_before=_seconds("stop_before", stop_before, zero=True),
+            stop_before=margin,
             reentrant=reentrant,
             immediate=immediate,
         )
@@ -120,6 +126,23 @@ class Options:
             label=self.label or "",
             request_id=self.request_id or "",
         )
+
+
+def check_name(option: str, value: object) -> None:
+    """Raises `InvalidOption` unless it is a name."""
+    if value == "":
+        raise InvalidOption(option, "is empty")
+    _check_text(option, value)
+
+
+def _check_text(option: str, value: object, which: str = "") -> None:
+    if not isinstance(value, str):
+        raise InvalidOption(option, f"{which}is not a string")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        # Such as `os.fsdecode` makes of a file's name that is not UTF-8.
+        raise InvalidOption(option, f"{which}cannot be encoded as UTF-8") from None
 
 
 def _seconds(option: str, value: Seconds | None, *, zero: bool = False) -> float | None:

@@ -31,6 +31,7 @@ class Stubs:
         self.target = target
         """The sidecar's address; None for a channel of the caller's."""
         self._streams: set[Any] = set()
+        self._closed = False
         self._lock_stream = channel.unary_stream(
             _SERVICE + "LockStream",
             request_serializer=pb.LockRequest.SerializeToString,
@@ -49,9 +50,14 @@ class Stubs:
 
     def lock_stream(self, request: pb.LockRequest, metadata: Metadata) -> Any:
         """Starts a LockStream."""
-        stream = self._lock_stream(request, metadata=metadata)
+        try:
+            stream = self._lock_stream(request, metadata=metadata)
+        except (ValueError, grpc.aio.UsageError) as error:
+            raise LeaseholdError("the channel is closed", reason="CANCELLED") from error
         self._streams.add(stream)
         stream.add_done_callback(self._streams.discard)
+        if self._closed:  # By another thread, which may not have seen this stream.
+            stream.cancel()
         return stream
 
     def fall_silent(self) -> None:
@@ -60,6 +66,7 @@ class Stubs:
 
     def cancel_streams(self) -> None:
         """Ends all streams, which closing a channel does not do in all versions of gRPC."""
+        self._closed = True
         for stream in list(self._streams):
             stream.cancel()
 

@@ -64,10 +64,13 @@ class Term:
 
     @property
     def bound(self) -> str:
-        """What `stop_before` must be shorter than."""
-        if self._longest < self.ttl - drift_allowance(self.ttl):
-            return f"the max_hold of {self._longest:g} s"
+        """What `stop_before` must be shorter than. That it is shorter than `max_hold` was checked before."""
         return f"the granted TTL of {self.ttl:g} s less the drift allowance of {drift_allowance(self.ttl):g} s"
+
+    @property
+    def has_passed(self) -> bool:
+        """Whether the safe deadline has passed, without `stop_before`."""
+        return now() >= self._safe_deadline
 
     @property
     def interval(self) -> float:

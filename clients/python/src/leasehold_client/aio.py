@@ -12,7 +12,7 @@ from typing import NoReturn, Self, Unpack
 import grpc
 
 from ._async_lock import AsyncLock
-from ._options import LockOptions, Options, Seconds
+from ._options import LockOptions, Options, Seconds, check_name
 from ._rpc import Connection
 from ._work import Work
 from .errors import InvalidOption, LockLost, NotAcquired
@@ -42,8 +42,7 @@ class AsyncLocks:
         api_token: str | None = None,
         channel: grpc.aio.Channel | None = None,
     ) -> None:
-        if not store:
-            raise InvalidOption("store", "is empty")
+        check_name("store", store)
         self.store = store
         self._connection = Connection(grpc.aio, channel, address, api_token)
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import grpc
 
-from ._options import LockOptions, Options, Seconds
+from ._options import LockOptions, Options, Seconds, check_name
 from ._rpc import Connection, Stubs
 from ._thread_lock import Lock
 from .errors import InvalidOption, LeaseholdError, LockLost, NotAcquired
@@ -48,8 +48,7 @@ class Locks:
         api_token: str | None = None,
         channel: grpc.Channel | None = None,
     ) -> None:
-        if not store:
-            raise InvalidOption("store", "is empty")
+        check_name("store", store)
         self.store = store
         self._connection = _Shared(channel, address, api_token)
         self._owned = _Owned()

@@ -113,3 +113,13 @@ async fn the_last_handle_ends_it() {
     assert_eq!(held.leave(&inner), Some(Left::Held));
     assert!(!held.join());
 }
+
+#[tokio::test]
+async fn every_handle_of_a_lost_lock_is_told() {
+    let (held, outer, inner) = (held(), OnceLock::new(), OnceLock::new());
+    assert!(held.join());
+    held.lose(Cause::Forced);
+    assert_eq!(held.leave(&inner), Some(Left::LostToOthers));
+    assert_eq!(held.unlocked().await.unwrap_err().cause, Cause::Forced);
+    assert_eq!(held.leave(&outer), Some(Left::Lost));
+}

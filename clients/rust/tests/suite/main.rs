@@ -47,7 +47,7 @@ const CASES: &[(&str, Case)] = cases! {
         a_bad_option_is_named, an_unlock_is_idempotent, an_unlock_is_not_cancelled_with_its_caller,
         a_cancelled_wait_leaves_nothing, a_channel_of_the_caller_is_used_and_left_open;
     reentry: a_reentrant_lock_counts, a_reentrant_lock_lasts_until_its_last_end,
-        a_lock_is_not_reentrant_by_default;
+        a_lock_is_not_reentrant_by_default, an_inner_handle_reports_the_loss;
     losses: max_hold_ends_the_lock, max_hold_ends_a_lock_of_a_short_ttl,
         max_hold_ends_a_lock_without_the_sidecar, a_forced_unlock_cancels_the_work,
         a_killed_sidecar_cancels_the_work,

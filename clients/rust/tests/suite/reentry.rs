@@ -7,7 +7,7 @@ use leasehold_client::{Cause, Error, Locks, Mode, RunError};
 use crate::{
     holding::{SHORT, not_acquired},
     stage::Backend,
-    support::{eventually_free, is_held},
+    support::{cause_of, eventually_free, force_unlock, is_held},
 };
 
 pub(crate) async fn a_reentrant_lock_counts(backend: Arc<Backend>) {
@@ -85,4 +85,25 @@ pub(crate) async fn a_lock_is_not_reentrant_by_default(backend: Arc<Backend>) {
         Ok::<_, Infallible>(())
     });
     outer.await.unwrap_or_else(|error: RunError<_>| panic!("{error}"));
+}
+
+/// Although its own end releases nothing.
+pub(crate) async fn an_inner_handle_reports_the_loss(backend: Arc<Backend>) {
+    let (locks, name) = (backend.shared().locks(), "lost-inner");
+    let again = || locks.lock(name).reentrant(true);
+    let mut causes = Vec::new();
+    let outer = again().run(async |_| {
+        let handle = again().acquire().await?;
+        let inner = again().run(async |inner| {
+            let locks = locks.clone();
+            tokio::spawn(async move { force_unlock(&locks, name).await });
+            inner.lost().await;
+            Ok::<_, Infallible>(())
+        });
+        causes.push(cause_of(&inner.await.unwrap_err()));
+        causes.push(handle.unlock().await.unwrap_err().cause().clone());
+        Ok::<_, Error>(())
+    });
+    assert_eq!(cause_of(&outer.await.unwrap_err()), Cause::Forced);
+    assert_eq!(causes, [Cause::Forced, Cause::Forced]);
 }

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .._address import metadata
 from ..errors import LeaseholdError, StaleToken
 
 _CONFLICT = 409
@@ -51,7 +52,7 @@ class FencedState:
         base = endpoint or environment.get("DAPR_HTTP_ENDPOINT")
         base = base or f"http://127.0.0.1:{environment.get('DAPR_HTTP_PORT') or '3500'}"
         self._url = f"{base.rstrip('/')}/v1.0/state/{urllib.parse.quote(store, safe='')}"
-        self._token = environment.get("DAPR_API_TOKEN") if api_token is None else api_token
+        self._token = dict(metadata(api_token)).get("dapr-api-token")
         self._timeout = timeout
         # No proxy: the sidecar is local.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

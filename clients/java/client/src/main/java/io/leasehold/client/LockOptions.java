@@ -131,7 +131,7 @@ public final class LockOptions {
     }
 
     /**
-     * Sets how long {@code lock} waits. {@code tryLock} never waits. The default is no limit.
+     * Sets how long {@code lock} waits. {@code tryLock} refuses it. The default is no limit.
      *
      * @param wait 0 or more; 0 means not to wait
      * @return this

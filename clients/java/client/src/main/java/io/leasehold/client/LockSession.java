@@ -306,7 +306,7 @@ final class LockSession implements ClientResponseObserver<LockRequest, LockServe
   /** The client is closed: nothing more is confirmed, and the stream's end releases the lock. */
   void clientClosed() {
     fail(Sidecar.closedError());
-    lose(new Loss(LossCause.ENDED, "the client was closed", null));
+    lose(new Loss(LossCause.DISCONNECTED, "the client was closed", null));
     cancelStream("the client was closed");
   }
 

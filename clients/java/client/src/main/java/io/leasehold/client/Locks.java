@@ -150,7 +150,7 @@ public final class Locks implements AutoCloseable {
    * Takes a lock if nobody else has it.
    *
    * @param name not empty
-   * @param options how; its {@code wait} is not used
+   * @param options how; without a {@code wait}
    * @return the lock, or empty
    * @throws InterruptedException if the thread is interrupted before the sidecar has answered
    * @throws LeaseholdException if an option is wrong, the sidecar refuses the request otherwise, or
@@ -208,7 +208,7 @@ public final class Locks implements AutoCloseable {
    * Like {@link #withLock}, if nobody else has the lock.
    *
    * @param name not empty
-   * @param options how; its {@code wait} is not used
+   * @param options how; without a {@code wait}
    * @param work is given the lock
    * @param <E> what it throws
    * @return whether the work was done

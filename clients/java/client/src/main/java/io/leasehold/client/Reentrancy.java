@@ -11,7 +11,7 @@ final class Reentrancy {
 
   private final Map<Owner, Entry> entries = new HashMap<>();
 
-  /** The lock again, if the calling thread has it. */
+  /** The lock again, if the calling thread has it. Throws the loss if it is lost. */
   synchronized Optional<HeldLock> again(String name, LockOptions options) {
     Entry entry = entries.get(owner(name, options));
     if (entry == null) {
@@ -20,6 +20,13 @@ final class Reentrancy {
     if (entry.mode != options.mode()) {
       throw Requests.invalid("mode must be that of the lock that the thread has: " + entry.mode);
     }
+    entry
+        .session
+        .loss()
+        .ifPresent(
+            loss -> {
+              throw entry.session.exception(loss);
+            });
     entry.holds++;
     return Optional.of(new HeldLock(entry.session, entry));
   }

@@ -45,7 +45,11 @@ final class Requests {
     return request.build();
   }
 
+  /** For {@code tryLock}, which does not wait. */
   static LockOptions notWaiting(LockOptions options) {
+    if (options.waitLimit().isPresent()) {
+      throw invalid("wait is not an option of tryLock, which does not wait");
+    }
     return options.toBuilder().wait(NOT_AT_ALL).build();
   }
 

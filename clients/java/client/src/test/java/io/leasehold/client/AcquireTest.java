@@ -184,6 +184,11 @@ class AcquireTest extends OnEachBackend {
                     : error.getMessage().startsWith(option + " "),
                 error.getMessage());
           });
+      LockOptions patient = LockOptions.builder().wait(Duration.ofSeconds(1)).build();
+      LeaseholdException wait =
+          assertThrows(LeaseholdException.class, () -> locks.tryLock(newName(), patient));
+      assertEquals("INVALID_REQUEST", wait.reason());
+      assertTrue(wait.getMessage().startsWith("wait "), wait.getMessage());
       for (String name : new String[] {"", null, "half\udfff of a pair"}) {
         LeaseholdException error = assertThrows(LeaseholdException.class, () -> locks.lock(name));
         assertEquals("INVALID_REQUEST", error.reason());

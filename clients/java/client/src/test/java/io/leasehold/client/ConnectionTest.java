@@ -89,6 +89,31 @@ class ConnectionTest extends OnEachBackend {
   }
 
   @Test
+  void aClosedClientEndsItsLocksAndWaits() throws Exception {
+    ManagedChannel channel =
+        ManagedChannelBuilder.forTarget(sidecar().address()).usePlaintext().build();
+    try {
+      for (Locks closed :
+          new Locks[] {
+            sidecar().locks(), Locks.builder(TestSidecar.STORE).channel(channel).build()
+          }) {
+        String name = newName();
+        HeldLock held = closed.lock(name);
+        Actor<HeldLock> waiting = new Actor<>(() -> closed.lock(name));
+        sidecar().awaitWaiters(name, 1);
+        closed.close();
+        assertEquals(
+            LossCause.DISCONNECTED, assertThrows(LockLostException.class, held::check).lossCause());
+        assertEquals("CANCELLED", waiting.failure(LeaseholdException.class).reason());
+        Eventually.check(
+            "the lock is free", () -> sidecar().inspect(name).getLock().getGrantsCount() == 0);
+      }
+    } finally {
+      channel.shutdownNow();
+    }
+  }
+
+  @Test
   void theAddressMayBeAUnixSocket(@TempDir Path folder) throws Exception {
     Path socket = folder.resolve("sidecar.socket");
     try (UnixRelay relay = UnixRelay.start(socket, sidecar().port());

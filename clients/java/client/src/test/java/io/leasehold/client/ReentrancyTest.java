@@ -70,6 +70,20 @@ class ReentrancyTest extends OnEachBackend {
   }
 
   @Test
+  void aLostLockIsNotTakenAgain() throws Exception {
+    String name = newName();
+    try (Locks locks = sidecar().locks()) {
+      HeldLock outer = locks.lock(name, AGAIN);
+      sidecar().force(name);
+      Eventually.check("the loss is seen", outer::isLost);
+      LockLostException lost = assertThrows(LockLostException.class, () -> locks.lock(name, AGAIN));
+      assertEquals(LossCause.FORCED, lost.lossCause());
+      assertThrows(LockLostException.class, outer::close);
+      locks.lock(name, AGAIN).close();
+    }
+  }
+
+  @Test
   void aDetachedLockIsNotTakenAgain() throws Exception {
     String name = newName();
     try (Locks locks = sidecar().locks()) {

@@ -6,6 +6,7 @@ import io.leasehold.client.HeldLock;
 import io.leasehold.client.LeaseholdException;
 import io.leasehold.client.LockOptions;
 import io.leasehold.client.Locks;
+import io.leasehold.client.NotAcquiredException;
 import java.time.Duration;
 import java.util.Optional;
 import net.javacrumbs.shedlock.core.ExtensibleLockProvider;
@@ -32,7 +33,8 @@ import net.javacrumbs.shedlock.support.LockException;
  *       even if the process ends. The time is measured by the monotonic clock from the call of
  *       {@link #lock} (or from the extension), so a change of the time of day has no effect. The
  *       store may round the rest up (etcd to whole seconds and to at least 2 s). For a rest of less
- *       than 100 ms, unlocking waits.
+ *       than 100 ms, unlocking waits. A rest above the store's {@code maxTTL} (24 h by default) is
+ *       refused: the lock is released, and a warning is logged.
  *   <li>{@code extend} sets a new {@code lockAtMostFor} and {@code lockAtLeastFor}, both from then
  *       on. It returns nothing if the lock is lost; the lock may be unlocked after that, which does
  *       nothing more.
@@ -109,16 +111,16 @@ public final class LeaseholdLockProvider implements ExtensibleLockProvider {
     long since = System.nanoTime();
     LockOptions limited =
         options.toBuilder()
+            .wait(Duration.ZERO)
             .maxHold(atMost(configuration.getLockAtMostFor()))
             .reentrant(false) // a second task of the same thread is another task
             .build();
     try {
-      return locks
-          .tryLock(configuration.getName(), limited)
-          .map(
-              held ->
-                  LeaseholdSimpleLock.taken(
-                      held, since, configuration.getLockAtLeastFor(), interrupts));
+      HeldLock held = locks.lock(configuration.getName(), limited);
+      return Optional.of(
+          LeaseholdSimpleLock.taken(held, since, configuration.getLockAtLeastFor(), interrupts));
+    } catch (NotAcquiredException held) {
+      return Optional.empty();
     } catch (InterruptedException interrupted) {
       Thread.currentThread().interrupt();
       throw new LockException("interrupted while taking " + configuration.getName(), interrupted);

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.leasehold.client.Eventually;
+import io.leasehold.client.LockOptions;
 import io.leasehold.client.Locks;
 import io.leasehold.client.OnEachBackend;
 import java.time.Duration;
@@ -82,6 +83,15 @@ class ProviderTest extends OnEachBackend {
   @Test
   void aSecondLockIsRefused() {
     SimpleLock lock = taken(LONG, NONE);
+    assertHeld();
+    lock.unlock();
+  }
+
+  @Test
+  void aWaitOfTheOptionsIsNotUsed() {
+    LockOptions patient = LockOptions.builder().wait(LONG).build();
+    SimpleLock lock = taken(LONG, NONE);
+    provider = new LeaseholdLockProvider(locks, patient).withoutInterrupts();
     assertHeld();
     lock.unlock();
   }
