@@ -2,6 +2,7 @@
 //! nothing.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{self, Write as _},
     sync::{
@@ -34,8 +35,10 @@ use crate::{
 
 /// Descriptors from here on are not the standard ones.
 const FIRST_DESCRIPTOR: i32 = 3;
-/// How often what is killed is looked for.
+/// How often what is killed is looked for, if nothing was found for a while...
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// ...and right after something was found: it may have forked.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// How often the deadline is looked at before it: a force makes it earlier by more than this,
 /// and the clock of poll stands still while the machine is suspended.
 const DEADLINE_INTERVAL: Duration = Duration::from_millis(500);
@@ -136,6 +139,8 @@ impl LockProcess {
             supervisor: self.supervisor,
             forced_until: self.forced_until,
             command: None,
+            killed: BTreeSet::new(),
+            look_again_in: LOOK_INTERVAL_MIN,
             wishes,
         };
         thread::Builder::new().name("watch".to_owned()).spawn(move || watch.run())?;
@@ -181,6 +186,11 @@ struct Watch<W> {
     /// How long the supervisor has to end the command of a lock that somebody else has ended.
     forced_until: Arc<AtomicU64>,
     command: Option<Command>,
+    /// What was killed at the deadline. The supervisor waits for none of it, so no process ID is
+    /// another's.
+    killed: BTreeSet<i32>,
+    /// How long to wait before it is looked again for what to kill.
+    look_again_in: Duration,
     wishes: W,
 }
 
@@ -216,7 +226,7 @@ impl<W: FnMut(Wish)> Watch<W> {
         let limit = self.command.as_ref().map(|_| {
             let left = self.deadline().saturating_since(BootTime::now());
             let limit =
-                if left.is_zero() { LOOK_INTERVAL } else { left.min(DEADLINE_INTERVAL) };
+                if left.is_zero() { self.look_again_in } else { left.min(DEADLINE_INTERVAL) };
             Timespec { tv_sec: 0, tv_nsec: limit.subsec_nanos().into() }
         });
         let mut waiting = [PollFd::new(&self.words, PollFlags::IN)];
@@ -245,15 +255,19 @@ impl<W: FnMut(Wish)> Watch<W> {
     }
 
     /// Kills the command at the deadline: the supervisor is stopped, or it would have done so.
-    fn end_command_if_due(&self) {
+    fn end_command_if_due(&mut self) {
         let Some(command) = &self.command else { return };
         if BootTime::now() < self.deadline() {
+            self.killed.clear();
             return;
         }
         command.kill_group();
+        self.look_again_in = (self.look_again_in * 2).min(LOOK_INTERVAL);
         for child in processes::children(self.supervisor).unwrap_or_default() {
-            if child != getpid() && !command.others.contains(&child) {
+            let is_others = child == getpid() || command.others.contains(&child);
+            if !is_others && self.killed.insert(child.as_raw_pid()) {
                 processes::kill_child_of(child, self.supervisor);
+                self.look_again_in = LOOK_INTERVAL_MIN;
             }
         }
     }
