@@ -148,6 +148,7 @@ impl Loader {
             self.note_failed(&component, &error);
             if !error.may_pass() {
                 warn!(%error, "the component is not loaded until its YAML changes");
+                self.reloads.not_applied(&component.name);
                 return;
             }
             let delay = backoff.next_delay();

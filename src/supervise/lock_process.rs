@@ -186,8 +186,8 @@ struct Watch<W> {
     /// How long the supervisor has to end the command of a lock that somebody else has ended.
     forced_until: Arc<AtomicU64>,
     command: Option<Command>,
-    /// What was killed at the deadline. The supervisor waits for none of it, so no process ID is
-    /// another's.
+    /// What was killed at the deadline. A suspended supervisor waits for none of it, so no process
+    /// ID is another's.
     killed: BTreeSet<i32>,
     /// How long to wait before it is looked again for what to kill.
     look_again_in: Duration,
@@ -265,8 +265,11 @@ impl<W: FnMut(Wish)> Watch<W> {
         self.look_again_in = (self.look_again_in * 2).min(LOOK_INTERVAL);
         for child in processes::children(self.supervisor).unwrap_or_default() {
             let is_others = child == getpid() || command.others.contains(&child);
-            if !is_others && self.killed.insert(child.as_raw_pid()) {
-                processes::kill_child_of(child, self.supervisor);
+            if is_others || self.killed.contains(&child.as_raw_pid()) {
+                continue;
+            }
+            if processes::kill_child_of(child, self.supervisor) {
+                self.killed.insert(child.as_raw_pid());
                 self.look_again_in = LOOK_INTERVAL_MIN;
             }
         }

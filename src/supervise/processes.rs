@@ -57,13 +57,11 @@ fn parent(pid: Pid) -> Option<Pid> {
     protocol::pid(rest.split_ascii_whitespace().nth(1)?)
 }
 
-/// Kills a child of another process. Does nothing if its ID is another process's by now.
-pub(crate) fn kill_child_of(pid: Pid, of: Pid) {
-    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-    if parent(pid) == Some(of) {
-        // It may have ended.
-        let _ = pidfd_send_signal(process, Signal::KILL);
-    }
+/// Kills a child of another process. Does nothing if its ID is another process's by now. Returns
+/// whether the signal was sent.
+pub(crate) fn kill_child_of(pid: Pid, of: Pid) -> bool {
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return false };
+    parent(pid) == Some(of) && pidfd_send_signal(process, Signal::KILL).is_ok()
 }
 
 /// The name of a process's program, for people.
@@ -156,9 +154,13 @@ mod tests {
     #[test]
     fn only_a_child_of_the_named_parent_is_killed() {
         let pid = spawned("sleep", "1000");
-        kill_child_of(pid, Pid::INIT);
+        assert!(!kill_child_of(pid, Pid::INIT));
         assert_eq!(look(pid), Child::Lives);
-        kill_child_of(pid, getpid());
+        assert!(kill_child_of(pid, getpid()));
+        while look(pid) == Child::Lives {
+            std::thread::yield_now();
+        }
+        assert!(kill_child_of(pid, getpid()), "it has ended, and was not waited for");
         reap_killed(pid);
         assert_eq!(look(pid), Child::Gone);
     }

@@ -1,7 +1,7 @@
 //! `leasehold force-unlock`: ends the locks of others, and only those that were shown.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     env,
     io::{self, BufRead as _, IsTerminal as _},
 };
@@ -167,9 +167,13 @@ async fn find_all(locks: &dyn Locks, args: &ForceArgs) -> Result<Found, ToolErro
     let scope = pb::LockScope { namespace, prefix, children: false };
     let mut pages = Pages::new(locks, scope, String::new());
     let (mut grants, mut more) = (Vec::new(), false);
+    let mut seen = HashSet::new();
     while let Some(lock) = pages.next().await? {
         more |= lock.grants.len() < usize::try_from(lock.grants_total).unwrap_or_default();
-        grants.extend(flattened(vec![lock]));
+        // A list may name a lock twice.
+        let mut new = flattened(vec![lock]);
+        new.retain(|shown| shown.has_no_id() || seen.insert(shown.grant.grant_id.clone()));
+        grants.extend(new);
         if grants.len() > usize::from(GRANTS_MAX) {
             grants.truncate(GRANTS_MAX.into());
             more = true;

@@ -62,7 +62,10 @@ class Sessions extends Http2SessionManager {
 
 interface Channel {
   rpc: Rpc;
+  /** None for a transport of the caller's, which stays open. */
   sessions: Http2SessionManager | undefined;
+  /** What closes each open stream. */
+  streams: Set<AbortController>;
 }
 
 /** A connection to the sidecar: the client's own, or a transport of the caller's. */
@@ -70,9 +73,8 @@ export class Connection {
   readonly #options: CallOptions;
   readonly #transport: Transport | undefined;
   readonly #endpoint: Endpoint | undefined;
-  readonly #replaced = new Set<Http2SessionManager>();
-  /** What closes each open stream. A transport of the caller's stays open, and so would they. */
-  readonly #streams = new Set<AbortController>();
+  /** Channels without new calls, until their last stream ends. */
+  readonly #replaced = new Set<Channel>();
   /** Advice for the error of an unreachable sidecar. */
   readonly #advice: string;
   #channel: Channel | undefined;
@@ -100,9 +102,13 @@ export class Connection {
 
   /** The channel that new calls use. */
   get rpc(): Rpc {
+    return this.#current().rpc;
+  }
+
+  #current(): Channel {
     this.throwIfClosed();
     this.#channel ??= this.#open();
-    return this.#channel.rpc;
+    return this.#channel;
   }
 
   throwIfClosed(): void {
@@ -111,12 +117,23 @@ export class Connection {
     }
   }
 
-  /** What closes a new stream; `close` does so too. */
+  /** What closes a new stream of `rpc`, and must be used at its end. `close` does so too. */
   closer(): AbortController {
+    const channel = this.#current();
     const closer = new AbortController();
-    this.#streams.add(closer);
-    closer.signal.addEventListener("abort", () => this.#streams.delete(closer), { once: true });
+    channel.streams.add(closer);
+    const ended = () => {
+      channel.streams.delete(closer);
+      this.#endIfUnused(channel);
+    };
+    closer.signal.addEventListener("abort", ended, { once: true });
     return closer;
+  }
+
+  #endIfUnused(channel: Channel): void {
+    if (channel.streams.size === 0 && this.#replaced.delete(channel)) {
+      channel.sessions?.abort();
+    }
   }
 
   /**
@@ -124,19 +141,13 @@ export class Connection {
    * open on the old one stay there. The caller's transport is kept.
    */
   replace(stuck: Rpc): void {
-    const sessions = this.#channel?.sessions;
-    if (this.#channel?.rpc !== stuck || sessions === undefined) {
+    const channel = this.#channel;
+    if (channel?.rpc !== stuck || channel.sessions === undefined) {
       return;
     }
     this.#channel = undefined;
-    this.#replaced.add(sessions);
-    for (const old of this.#replaced) {
-      // One that is connecting, or verifies that it is alive, may have calls too.
-      if (!["open", "connecting", "verifying"].includes(old.state())) {
-        old.abort();
-        this.#replaced.delete(old);
-      }
-    }
+    this.#replaced.add(channel);
+    this.#endIfUnused(channel);
   }
 
   /** The message for a connection that could not be made. */
@@ -152,15 +163,18 @@ export class Connection {
   /** Closes all streams, and the client's own connections. There are no new calls. */
   close(): void {
     this.#isClosed = true;
-    for (const closer of this.#streams) {
-      closer.abort();
+    const channels = [...this.#replaced];
+    if (this.#channel !== undefined) {
+      channels.push(this.#channel);
     }
-    for (const sessions of this.#replaced) {
-      sessions.abort();
+    this.#channel = undefined;
+    for (const { streams, sessions } of channels) {
+      for (const closer of streams) {
+        closer.abort();
+      }
+      sessions?.abort();
     }
     this.#replaced.clear();
-    this.#channel?.sessions?.abort();
-    this.#channel = undefined;
   }
 
   #open(): Channel {
@@ -172,6 +186,7 @@ export class Connection {
       return {
         rpc: { calls: createClient(Service, transport as ConnectTransport), options: this.#options },
         sessions: undefined,
+        streams: new Set(),
       };
     }
     const { url, socket } = this.#endpoint;
@@ -181,7 +196,8 @@ export class Connection {
       socket === undefined ? {} : { createConnection: () => connectSocket(socket) },
     );
     const transport = createGrpcTransport({ baseUrl: url, sessionManager: sessions });
-    return { rpc: { calls: createClient(Service, transport), options: this.#options }, sessions };
+    const rpc = { calls: createClient(Service, transport), options: this.#options };
+    return { rpc, sessions, streams: new Set() };
   }
 }
 

@@ -153,6 +153,8 @@ export class Grant {
       } else {
         this.#lose(reason === "SHUTTING_DOWN" ? "shutting_down" : "disconnected");
       }
+    } finally {
+      this.#stream.closer.abort();
     }
   }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use leasehold_lock::{Attempt, BackendError, Clock, Grant, Mode, Settings, WaiterBudget};
-use tokio::time::Instant;
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -150,12 +150,18 @@ impl Waits {
         place: &mut Place,
     ) -> Result<Option<Entry>, Failed> {
         let until = self.step_until();
+        // All waiters need the session, so its creation goes on if this one leaves.
+        let (made, session) = oneshot::channel();
+        let sessions = Arc::clone(&self.sessions);
+        self.etcd.background.spawn(async move {
+            let _ = made.send(sessions.current(until).await);
+        });
         let session = tokio::select! {
             biased;
             () = unwanted.cancelled() => return Err(abandoned()),
-            session = self.sessions.current(until) => session.map_err(Failure::unavailable),
+            session = session => session.unwrap_or_else(|_| Err(closing())),
         };
-        let session = match session {
+        let session = match session.map_err(Failure::unavailable) {
             Ok(session) => session,
             // The leases of others are granted first.
             Err(error) if self.is_only_slow(&error, until) => return Ok(None),
@@ -304,6 +310,10 @@ fn abandoned() -> Failed {
 }
 
 /// The error of a step for which it is known that nothing has changed.
+fn closing() -> Failure {
+    Failure::NotSent("the backend is closing".into())
+}
+
 fn unavailable(why: Arc<str>) -> Failed {
     BackendError::Unavailable(why).into()
 }
