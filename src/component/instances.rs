@@ -191,8 +191,8 @@ impl Instances {
         }
     }
 
-    /// Waits, until `until` at most, until calls in flight are answered and nothing is left to
-    /// settle.
+    /// Returns once calls in flight are answered and nothing is left to settle, at `until` at the
+    /// latest. Logs if something is left.
     pub async fn retire_by(&self, until: Instant) {
         if timeout_at(until, self.retire()).await.is_err() {
             warn!("some operations are still unsettled; what they left ends with its TTL");

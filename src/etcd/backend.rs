@@ -18,8 +18,12 @@ use crate::{
     lease::{keep_alives::KeepAlives, leases::Leases},
     queue::{queues::Queues, session::Sessions, sweep},
     verbs::{
-        acquire::Tries, attempts::Attempts, inspect::Inspection, look::Patience,
-        release::Releases, renew::Renewals, wait::Waits,
+        attempts::Attempts,
+        inspect::Inspection,
+        look::{Patience, Tries},
+        release::Releases,
+        renew::Renewals,
+        wait::Waits,
     },
 };
 

@@ -18,10 +18,10 @@ const RENEWAL_PART: u32 = 3;
 /// How far renewals are spread, as a part of the TTL. Without it, locks that were
 /// acquired together would always be renewed together.
 const JITTER_PART: u32 = 15;
-/// A retry follows after this part of the time that is left to the safe deadline, so that an
-/// outage that ends shortly before it loses no lock...
+/// A retry follows after this part of the time that is left to the safe deadline. So a lock is not
+/// lost if an outage ends shortly before its safe deadline.
 const RETRY_PART_OF_REST: u32 = 8;
-/// ...but not before this part of the TTL has passed.
+/// The shortest pause before a retry, as a part of the TTL.
 const RETRY_PART_MIN: u32 = 32;
 /// After this part of the TTL without an answer to a renewal, another is sent.
 const ATTEMPT_PART: u32 = 4;

@@ -21,7 +21,7 @@ impl Receipt {
         Self { pending: Arc::new(Mutex::new(pending)), safe_deadline }
     }
 
-    /// Whether the grant ends with this receipt, because its call made it and did not find it.
+    /// Whether the call made the grant, instead of finding it, so that dropping the receipt ends it.
     pub(super) fn is_of_new_grant(&self) -> bool {
         self.pending.lock().is_some()
     }

@@ -76,8 +76,8 @@ pub enum ReleaseOf {
 /// reply is lost. Meanwhile the holder unlocks, and the next caller is granted 8. The domain
 /// repeats the same [`Release`], whose target is still 7, so the backend leaves 8 alone.
 ///
-/// While the target is open, nothing that could end a grant was sent: a call that ends then has failed as
-/// [`BackendError::Unavailable`](super::BackendError::Unavailable), and the domain never
+/// While the target is open, nothing that could end a grant was sent: a call that ends then has
+/// failed as [`BackendError::Unavailable`](super::BackendError::Unavailable), and the domain never
 /// repeats it, because it might then end a grant made since.
 ///
 /// A backend whose release is one step without a reply that can be lost, as memory's, needs no

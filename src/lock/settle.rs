@@ -268,7 +268,8 @@ impl Queues {
 pub(super) struct Pending {
     settler: Settler,
     release: Option<Arc<Release>>,
-    /// What others who name the lock ID must know of it; `None` if nobody can name it.
+    /// The grant in the registry, where calls with its lock ID find it; `None` if no caller can
+    /// name it.
     named: Option<Named>,
     /// Whether the attempt was granted.
     is_grant: bool,

@@ -1,10 +1,8 @@
 //! Whether component YAML as it is now could be read and is applied.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{collections::BTreeSet, fmt, sync::Arc};
+
+use parking_lot::Mutex;
 
 /// Reports whether component YAML as it is now could be read and is applied.
 #[derive(Clone)]
@@ -33,7 +31,7 @@ impl Reloads {
         self.note(|state| state.is_unreadable = !is_readable);
     }
 
-    /// A component is in use as its YAML says.
+    /// A component is in use as its YAML says, or was removed before it was in use.
     pub fn applied(&self, component: &str) {
         self.note(|state| {
             state.unapplied.remove(component);
@@ -48,7 +46,8 @@ impl Reloads {
     }
 
     fn note(&self, change: impl FnOnce(&mut State)) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // Locked until it is reported, so that reports come in the order of the changes.
+        let mut state = self.0.state.lock();
         change(&mut state);
         (self.0.report)(!state.is_unreadable && state.unapplied.is_empty());
     }

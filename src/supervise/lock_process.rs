@@ -35,9 +35,10 @@ use crate::{
 
 /// Descriptors from here on are not the standard ones.
 const FIRST_DESCRIPTOR: i32 = 3;
-/// How often what is killed is looked for, if nothing was found for a while...
+/// The longest pause between two looks for processes to kill.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// ...and right after something was found: it may have forked.
+/// The pause after a look that found something, because that may have forked. Each further pause
+/// is twice as long.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// How often the deadline is looked at before it: a force makes it earlier by more than this,
 /// and the clock of poll stands still while the machine is suspended.
@@ -189,7 +190,7 @@ struct Watch<W> {
     /// What was killed at the deadline. A suspended supervisor waits for none of it, so no process
     /// ID is another's.
     killed: BTreeSet<i32>,
-    /// How long to wait before it is looked again for what to kill.
+    /// The pause before the next look for processes to kill.
     look_again_in: Duration,
     wishes: W,
 }

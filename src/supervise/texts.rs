@@ -1,4 +1,4 @@
-//! What the supervisor writes of its decisions.
+//! The lines that the supervisor writes about its decisions.
 
 use crate::machine::{Note, Reason};
 

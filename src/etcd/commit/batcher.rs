@@ -95,7 +95,7 @@ pub(crate) struct Batcher<T: Item> {
     batches: u64,
 }
 
-/// Each so manyth batch takes entries before other items.
+/// One batch in four takes entries before other items.
 const ENTRIES_FIRST_IN: u64 = 4;
 
 #[derive(Debug)]

@@ -55,14 +55,14 @@ type Answer = Result<Reply, Failure>;
 /// Commits writes in batches.
 pub(crate) struct Committer {
     connection: Arc<Connection>,
-    sending: Mutex<Sending>,
+    writes: Mutex<WriteQueue>,
     background: Background,
     /// Why the last batch could not be sent: the error of writes whose deadline passes.
     hindrance: Mutex<Option<Arc<str>>>,
 }
 
 /// The writes that wait, and the task that sends them.
-struct Sending {
+struct WriteQueue {
     batcher: Batcher<Pending>,
     /// Whether the task runs: there is exactly one while writes wait. With two or four batches in
     /// flight, batches were smaller, and 16 and 64 callers had less throughput.
@@ -73,7 +73,7 @@ struct Pending {
     op: Op,
     connection: Arc<Connection>,
     answer: oneshot::Sender<Answer>,
-    /// Whether it was sent. Changed only while `Sending` is locked, so that a write that is
+    /// Whether it was sent. Changed only while `WriteQueue` is locked, so that a write that is
     /// given up before is certain never to be sent.
     sent: Arc<AtomicBool>,
 }
@@ -129,7 +129,7 @@ impl Committer {
         };
         Arc::new(Self {
             connection,
-            sending: Mutex::new(Sending { batcher: Batcher::new(limits), is_running: false }),
+            writes: Mutex::new(WriteQueue { batcher: Batcher::new(limits), is_running: false }),
             background: background.clone(),
             hindrance: Mutex::default(),
         })
@@ -185,7 +185,7 @@ impl Committer {
 
     /// Gives a write up; `false` if it was sent already.
     fn gives_up(&self, sent: &AtomicBool, answered: &mut oneshot::Receiver<Answer>) -> bool {
-        let _sending = self.sending.lock();
+        let _writes = self.writes.lock();
         let is_unsent = !sent.load(Ordering::Relaxed);
         if is_unsent {
             answered.close();
@@ -202,11 +202,11 @@ impl Committer {
     /// wait.
     fn push(self: &Arc<Self>, pending: Pending) -> bool {
         let start = {
-            let mut sending = self.sending.lock();
-            if sending.batcher.push(pending).is_err() {
+            let mut writes = self.writes.lock();
+            if writes.batcher.push(pending).is_err() {
                 return false;
             }
-            !std::mem::replace(&mut sending.is_running, true)
+            !std::mem::replace(&mut writes.is_running, true)
         };
         if start {
             let committer = Arc::clone(self);
@@ -228,9 +228,9 @@ impl Committer {
         loop {
             self.gather().await;
             let (batch, obsolete) = {
-                let mut sending = self.sending.lock();
-                let (batch, obsolete) = sending.batcher.next(Instant::now());
-                sending.is_running = batch.is_some();
+                let mut writes = self.writes.lock();
+                let (batch, obsolete) = writes.batcher.next(Instant::now());
+                writes.is_running = batch.is_some();
                 (batch, obsolete)
             };
             self.answer_obsolete(obsolete);
@@ -244,10 +244,10 @@ impl Committer {
     /// Yields to tasks that are about to commit something, for as long as more writes come.
     /// It uses no timer, so a lone caller is not delayed.
     async fn gather(&self) {
-        let mut waiting = self.sending.lock().batcher.waiting();
+        let mut waiting = self.writes.lock().batcher.waiting();
         for _ in 0..GATHER_ROUNDS_MAX {
             yield_now().await;
-            let now = self.sending.lock().batcher.waiting();
+            let now = self.writes.lock().batcher.waiting();
             if now == waiting {
                 return;
             }
@@ -267,7 +267,7 @@ impl Committer {
             Ok(batch) => batch,
             // Connecting took a while; the obsolete ones are dropped from the next batch.
             Err(batch) => {
-                self.sending.lock().batcher.done(batch, Verdict::NotSent);
+                self.writes.lock().batcher.done(batch, Verdict::NotSent);
                 return;
             }
         };
@@ -286,7 +286,7 @@ impl Committer {
         batch: Batch<Pending>,
         now: Instant,
     ) -> Result<Batch<Pending>, Batch<Pending>> {
-        let _sending = self.sending.lock();
+        let _writes = self.writes.lock();
         if batch.items.iter().any(|item| item.obsolete(now).is_some()) {
             return Err(batch);
         }
@@ -299,7 +299,7 @@ impl Committer {
     /// Marks all items as certainly not applied, which their callers report if their
     /// deadline passes.
     fn mark_unsent(&self, batch: &Batch<Pending>) {
-        let _sending = self.sending.lock();
+        let _writes = self.writes.lock();
         for item in &batch.items {
             item.sent.store(false, Ordering::Relaxed);
         }
@@ -307,7 +307,7 @@ impl Committer {
 
     fn committed(&self, batch: Batch<Pending>, response: TxnResponse, sent: lock::Instant) {
         let replies = replies(response, batch.items.len(), sent);
-        let items = self.sending.lock().batcher.done(batch, Verdict::Answered);
+        let items = self.writes.lock().batcher.done(batch, Verdict::Answered);
         for (item, reply) in items.into_iter().zip(replies) {
             let _ = item.answer.send(reply);
         }
@@ -329,7 +329,7 @@ impl Committer {
             // The writes of a batch are applied together or not at all.
             Failure::OutOfSpace(_) | Failure::Unknown(_) => Verdict::Answered,
         };
-        let items = self.sending.lock().batcher.done(batch, verdict);
+        let items = self.writes.lock().batcher.done(batch, verdict);
         for item in items {
             let _ = item.answer.send(Err(failure.clone()));
         }

@@ -1,26 +1,22 @@
 //! TRY: one write, which takes place only if there is no waiter, and no grant that excludes
 //! the new one.
 
-use std::sync::Arc;
-
 use leasehold_lock::{Attempt, BackendError, FencingToken, Grant, Mode, Renewal};
 use tokio::time::{Duration, Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     commit::op::Op,
-    etcd::Etcd,
     grants::{
         local::Seat,
         readers::{Count, Uncounted},
-        write::{Bounds, Placed, Writer, Written},
+        write::{Bounds, Placed, Written},
     },
     keys::{GrantKeys, GrantName, Keys},
     lease::ttl::lease_ttl_s,
     verbs::{
         attempts::{Failed, Leftover},
-        look::{Met, Patience},
-        renew::Renewals,
+        look::{Met, Patience, Tries},
     },
 };
 
@@ -32,15 +28,6 @@ pub(super) enum Free {
     /// By one comparison of the grants' keys and one of the waiters' keys, because there is
     /// a key among the resource's keys that is neither.
     HolderAndQueue,
-}
-
-/// Makes grants at once or not at all.
-pub(crate) struct Tries {
-    pub(crate) etcd: Arc<Etcd>,
-    pub(crate) writer: Arc<Writer>,
-    pub(crate) renewals: Arc<Renewals>,
-    /// How many shared grants a resource may have.
-    pub(crate) holders_max: usize,
 }
 
 impl Tries {

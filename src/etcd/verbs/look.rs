@@ -1,6 +1,8 @@
 //! What an attempt looks at that is not simply granted: who holds the resource, whether anybody
 //! waits, and whether the attempt repeats the request of a live grant.
 
+use std::sync::Arc;
+
 use etcd_client::{GetOptions, KeyValue, TxnOp};
 use leasehold_lock::{Attempt, BackendError, Grant, Mode};
 use tokio::time::Instant;
@@ -8,9 +10,10 @@ use tokio::time::Instant;
 use crate::{
     client::failure::Failure,
     commit::op::Op,
-    grants::{find::Held, readers::Count},
+    etcd::Etcd,
+    grants::{find::Held, readers::Count, write::Writer},
     keys::{GrantKeys, range_end},
-    verbs::acquire::Tries,
+    verbs::renew::Renewals,
 };
 
 /// What the caller of an attempt asked for.
@@ -72,6 +75,15 @@ impl SeenResource {
             }
         }
     }
+}
+
+/// Makes grants at once or not at all.
+pub(crate) struct Tries {
+    pub(crate) etcd: Arc<Etcd>,
+    pub(crate) writer: Arc<Writer>,
+    pub(crate) renewals: Arc<Renewals>,
+    /// How many shared grants a resource may have.
+    pub(crate) holders_max: usize,
 }
 
 impl Tries {

@@ -19,9 +19,8 @@ use crate::{
     },
     revision::Revision,
     verbs::{
-        acquire::Tries,
         attempts::{Failed, Leftover},
-        look::{Met, Patience},
+        look::{Met, Patience, Tries},
     },
     waiter_record::WaiterRecord,
 };
