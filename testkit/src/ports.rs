@@ -1,23 +1,28 @@
 //! Free ports, for servers that cannot choose one by themselves.
 
 use std::{
+    collections::VecDeque,
     fs::{File, create_dir_all},
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    io,
+    net::{Ipv4Addr, SocketAddr},
 };
 
 use parking_lot::Mutex;
+use tokio::net::TcpSocket;
 
 /// Below the ports that the kernel gives to outgoing connections: one of those could
 /// be taken before the server listens, or while it is restarted.
 const PORTS: std::ops::Range<u16> = 10_000..32_000;
-/// How many ports a process has to itself.
+/// How many ports a process takes at once.
 const BLOCK: u16 = 100;
+/// How many blocks a process keeps, the last ones: a server that is down for a while, or not up
+/// yet, has its port to itself.
+const BLOCKS_MAX: usize = 10;
 
-/// The ports of this process. Another process that uses this module gets others as long as the
-/// file is locked.
+/// Ports of this process. Another process that uses this module gets others while the file is
+/// locked.
 struct Block {
-    first: u16,
-    given: u16,
+    left: std::ops::Range<u16>,
     _locked: File,
 }
 
@@ -34,30 +39,76 @@ impl Block {
             .take(blocks)
             .find_map(|first| {
                 let file = File::create(folder.join(first.to_string())).unwrap();
-                file.try_lock().ok().map(|()| Self { first, given: 0, _locked: file })
+                file.try_lock()
+                    .ok()
+                    .map(|()| Self { left: first..first + BLOCK, _locked: file })
             })
             .expect("other processes have taken all ports")
     }
+}
 
-    fn next(&mut self) -> u16 {
-        let port = self.first + self.given;
-        self.given = (self.given + 1) % BLOCK;
-        port
+/// A loopback port that nobody listens on. It is given to no other process, nor again to this
+/// one, before this one has asked for 900 more.
+pub fn free_port() -> u16 {
+    static OWN: Mutex<VecDeque<Block>> = Mutex::new(VecDeque::new());
+    let mut own = OWN.lock();
+    loop {
+        if let Some(port) =
+            own.back_mut().and_then(|block| block.left.find(|port| is_free(*port)))
+        {
+            return port;
+        }
+        if own.len() == BLOCKS_MAX {
+            own.pop_front();
+        }
+        own.push_back(Block::take());
     }
 }
 
-/// A loopback port that nobody listens on. No other process is given it while this one lives.
-pub fn free_port() -> u16 {
-    static OWN: Mutex<Option<Block>> = Mutex::new(None);
-    let mut own = OWN.lock();
-    let block = own.get_or_insert_with(Block::take);
-    (0..BLOCK)
-        .map(|_| block.next())
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .unwrap_or_else(|| panic!("all {BLOCK} ports from {} are in use", block.first))
+/// Whether nobody listens on the port. Does not listen itself: a program that another thread
+/// starts at this moment would go on listening until it is executed.
+fn is_free(port: u16) -> bool {
+    let bound = || -> io::Result<()> {
+        let socket = TcpSocket::new_v4()?;
+        socket.set_reuseaddr(true)?;
+        socket.bind((Ipv4Addr::LOCALHOST, port).into())
+    };
+    bound().is_ok()
 }
 
 /// The loopback address of a [free port](free_port).
 pub fn free_address() -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        net::TcpListener,
+        process::Command,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
+
+    use super::*;
+
+    /// A program that starts has a copy of each descriptor until it is executed. The search
+    /// listened on the port, so such a copy still listened when the caller did.
+    #[test]
+    fn a_free_port_can_be_listened_on_while_other_threads_start_programs() {
+        let ended = AtomicBool::new(false);
+        let refused = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !ended.load(Ordering::Relaxed) {
+                        Command::new("true").status().unwrap();
+                    }
+                });
+            }
+            let refused = (0..1_000).find_map(|_| TcpListener::bind(free_address()).err());
+            ended.store(true, Ordering::Relaxed);
+            refused
+        });
+        assert!(refused.is_none(), "{refused:?}");
+    }
 }
