@@ -147,7 +147,7 @@ daprd-test: setup programs daprd ## Test the real daprd and Dapr's SDKs with lea
 
 .PHONY: thirdparty-test
 thirdparty-test: setup ## Hold a small lock store in Python to the conformance suite (needs Python)
-	conformance/thirdparty/run.sh
+	CARGO="$(CARGO)" conformance/thirdparty/run.sh
 
 .PHONY: clients-test
 clients-test: setup programs daprd ## Check the client libraries (needs Go, Node, Python, Java)

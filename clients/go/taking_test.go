@@ -262,7 +262,7 @@ func TestABadOptionIsNamed(t *testing.T) {
 				t.Errorf("a StopBefore that leaves no time is refused with %v", err)
 			}
 		}
-		take(t, locks, name, leasehold.Wait(time.Second)) // it was released at once
+		take(t, locks, name, leasehold.Wait(patience)) // it was released at once
 		if err := locks.Do(t.Context(), name, nil); refusal(t, err).Message != "work is nil" || refusal(t, err).Reason != "INVALID_REQUEST" {
 			t.Errorf("Do without work: %v", err)
 		}

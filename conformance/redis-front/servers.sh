@@ -14,8 +14,13 @@ stop_children() {
   children=()
 }
 
+# Not one that the system gives to connections: one could take it before the server listens there.
 free_port() {
-  python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
+  local port
+  for port in $(shuf --input-range=10000-31999 --head-count=100); do
+    python3 -c "import socket; socket.create_server(('127.0.0.1', $port))" 2>/dev/null && echo "$port" && return
+  done
+  return 1
 }
 
 # answers PORT LINE PATTERN: whether a server answers to a line as it should.

@@ -27,7 +27,7 @@ pub(crate) const ANSWER_MAX: Duration = Duration::from_secs(10);
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// How long a store may take to notice that a connection was cut.
-const NOTICE: Duration = Duration::from_millis(250);
+const NOTICE: Duration = Duration::from_secs(1);
 
 /// How many calls clean up after a case at the same time.
 const CLEAN_UPS_AT_ONCE: usize = 16;

@@ -17,6 +17,7 @@ use leasehold_testkit::{
     proxy::{Conduct, Flow},
     wait::eventually,
 };
+use tempfile::TempDir;
 use tokio::{task::JoinSet, time::timeout};
 use tonic::Status;
 
@@ -26,6 +27,9 @@ const SOON: Duration = Duration::from_secs(20);
 const WAIT: Duration = Duration::from_secs(40);
 /// How long the lease of a probe's lock lasts.
 const LEASE: Duration = Duration::from_secs(3);
+/// The TTL of locks that must not end by themselves at once, for a busy machine. It is shorter than
+/// any wait for a lock that comes back with a snapshot.
+const HELD_S: i64 = 6;
 /// A short wait, which delays nobody.
 const PASSING: Duration = Duration::from_millis(300);
 
@@ -35,6 +39,11 @@ async fn probes(world: &World) -> Vec<Probe> {
         probes.push(Probe::connect(&socket).await.unwrap());
     }
     probes
+}
+
+/// Takes a lock for [`HELD_S`], and returns its ID.
+async fn hold(probe: &Probe, resource: &str) -> String {
+    probe.with_ttl_s(HELD_S).try_lock(resource).await.unwrap().0
 }
 
 fn etcd(world: &mut World) -> &mut EtcdCluster {
@@ -105,7 +114,7 @@ async fn leaves_nothing(mut world: World) {
 #[tokio::test]
 async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
-    let probe = probes(&world).await.remove(0);
+    let probe = probes(&world).await.remove(0).with_ttl_s(HELD_S);
     let (lock_id, _) = probe.try_lock("held-then").await.unwrap();
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     probe.unlock("held-then", &lock_id).await.unwrap();
@@ -124,7 +133,7 @@ async fn a_snapshot_s_grant_ends_though_its_lease_was_kept_for_reuse() {
 async fn a_snapshot_s_waiter_is_passed_over(after: Duration) {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
-    let (lock_id, _) = first.try_lock("waited-for").await.unwrap();
+    let lock_id = hold(&first, "waited-for").await;
     let waiting = tokio::spawn({
         let second = second.clone();
         async move { second.lock("waited-for", PASSING * 4).await }
@@ -187,7 +196,7 @@ async fn restored(world: &mut World, snapshot: &Path) {
 async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenced() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
-    first.try_lock("held").await.unwrap();
+    hold(&first, "held").await;
     queued(&second, "held").await;
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     // A wait with an unknown entry: its later effects are fenced off.
@@ -220,7 +229,7 @@ async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
     for _ in 0..200 {
         first.cycle().await.unwrap();
     }
-    first.try_lock("later").await.unwrap();
+    hold(&first, "later").await;
     let waits = tokio::spawn(async move { second.lock("later", WAIT).await });
     eventually(SOON, "the entry is put", async || {
         let keys = keys(&mut world, "r/later/").await?;
@@ -241,6 +250,7 @@ async fn a_waiter_that_a_snapshot_does_not_have_queues_again() {
 async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
+    let first = first.with_ttl_s(HELD_S);
     let (older, _) = first.try_lock("older").await.unwrap();
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
     first.unlock("older", &older).await.unwrap();
@@ -270,6 +280,7 @@ async fn a_grant_that_waited_for_a_restore_is_not_under_an_older_one_s_lease() {
 async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [probe, _] = probes(&world).await.try_into().unwrap();
+    let (probe, lease) = (probe.with_ttl_s(5), Duration::from_secs(6));
     let mut held = Vec::new();
     for number in 0..20 {
         let resource = format!("held-{number}");
@@ -279,7 +290,7 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
     let leader = etcd(&mut world).leader().await.unwrap();
     etcd(&mut world).members()[leader].suspend().unwrap();
     // Longer than a lease lasts, so that it considers them all expired.
-    let until = tokio::time::Instant::now() + LEASE * 2;
+    let until = tokio::time::Instant::now() + lease * 2;
     while tokio::time::Instant::now() < until {
         for (resource, lock_id) in &held {
             let _ = probe.renew(resource, lock_id).await;
@@ -289,7 +300,7 @@ async fn a_leader_that_comes_back_ends_no_grant_that_was_renewed_since() {
         probe.renew(resource, lock_id).await.unwrap();
     }
     etcd(&mut world).members()[leader].resume().unwrap();
-    let until = tokio::time::Instant::now() + LEASE;
+    let until = tokio::time::Instant::now() + lease;
     while tokio::time::Instant::now() < until {
         for (resource, lock_id) in &held {
             probe.renew(resource, lock_id).await.unwrap();
@@ -320,11 +331,16 @@ async fn a_grant_after_the_machine_was_suspended_lives_for_its_ttl() {
     world.stop().await;
 }
 
+/// A world on etcd whose waits outlive an outage as long as one on a busy machine.
+async fn patient() -> (World, TempDir) {
+    World::with_operation_timeout(Backend::Etcd, 1, "30s").await.unwrap()
+}
+
 #[tokio::test]
 async fn waiters_outlive_an_outage_of_all_members() {
-    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
+    let (mut world, _folder) = patient().await;
     let probes = probes(&world).await;
-    let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
+    let lock_id = hold(&probes[0], "r").await;
     let waits = waiters(&probes, "r", 20);
     queued(&probes[0], "r").await;
     all_down(&mut world).await;
@@ -337,9 +353,9 @@ async fn waiters_outlive_an_outage_of_all_members() {
 
 #[tokio::test]
 async fn hand_overs_go_on_over_the_death_of_the_leader() {
-    let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
+    let (mut world, _folder) = patient().await;
     let probes = probes(&world).await;
-    let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
+    let lock_id = hold(&probes[0], "r").await;
     let waits = waiters(&probes, "r", 30);
     queued(&probes[1], "r").await;
     let leader = etcd(&mut world).leader().await.unwrap();
@@ -354,7 +370,7 @@ async fn hand_overs_go_on_over_the_death_of_the_leader() {
 async fn a_hundred_waiters_outlive_a_restart_of_redis_without_its_data() {
     let (mut world, _folder) = World::for_test(Backend::Redis, 1).await.unwrap();
     let probes = probes(&world).await;
-    let (lock_id, _) = probes[0].try_lock("r").await.unwrap();
+    let lock_id = hold(&probes[0], "r").await;
     let waits = waiters(&probes, "r", 100);
     queued(&probes[0], "r").await;
     redis(&mut world).kill();

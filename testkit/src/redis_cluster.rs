@@ -12,6 +12,12 @@ use crate::{
 const SLOTS: u16 = 1 << 14;
 /// How many keys are moved at a time.
 const KEYS_MOVED: usize = 100;
+/// After how many milliseconds without an answer a node counts as gone. A wait outlives no more
+/// than some seconds without a master.
+const GONE_AFTER: &str = "1000";
+/// The same in a Cluster without replicas, where nothing waits for that, and a busy machine has
+/// more time.
+const GONE_AFTER_WITHOUT_REPLICAS: &str = "5000";
 
 /// Masters, which share the slots, and their replicas.
 #[derive(Debug)]
@@ -33,7 +39,9 @@ impl RedisCluster {
         replicas: usize,
         setup: impl Fn(usize) -> RedisSetup,
     ) -> Self {
-        let nodes = (0..masters * (1 + replicas)).map(|number| node(setup(number))).collect();
+        let gone_after = if replicas == 0 { GONE_AFTER_WITHOUT_REPLICAS } else { GONE_AFTER };
+        let numbers = 0..masters * (1 + replicas);
+        let nodes = numbers.map(|number| node(setup(number), gone_after)).collect();
         let cluster = Self { nodes, masters };
         cluster.join(replicas);
         cluster
@@ -190,13 +198,13 @@ fn introduce(connection: &mut Connection, other: &RedisServer) {
     let () = ask(connection, &["CLUSTER", "MEET", "127.0.0.1", &port, &bus]);
 }
 
-fn node(mut setup: RedisSetup) -> RedisServer {
+fn node(mut setup: RedisSetup, gone_after: &str) -> RedisServer {
     let bus = free_port().to_string();
     let arguments = [
         "--cluster-enabled",
         "yes",
         "--cluster-node-timeout",
-        "1000",
+        gone_after,
         "--cluster-port",
         &bus,
         "--repl-diskless-sync-delay",

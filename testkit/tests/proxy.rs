@@ -64,6 +64,16 @@ impl Echo {
     }
 }
 
+/// Waits until a proxy has read so many bytes.
+async fn has_read(bytes: impl Fn() -> u64, count: u64) {
+    eventually(SOON, "they are read", async || {
+        anyhow::ensure!(bytes() == count, "{}", bytes());
+        Ok(())
+    })
+    .await
+    .unwrap();
+}
+
 async fn said_back(client: &mut TcpStream, bytes: &[u8]) -> Vec<u8> {
     client.write_all(bytes).await.unwrap();
     let mut back = vec![0; bytes.len()];
@@ -101,12 +111,13 @@ async fn a_partition_keeps_back_what_arrives_once_it_is_over() {
 
 #[tokio::test]
 async fn a_swallowed_reply_is_lost_though_its_request_was_heard() {
-    let mut echo = Echo::start().await;
+    let echo = Echo::start().await;
     let mut client = echo.connected().await;
     echo.proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
     client.write_all(b"heard").await.unwrap();
-    echo.hears(10).await;
+    has_read(|| echo.proxy.replied_bytes(), 10).await;
     assert!(is_silent(&mut client).await);
+    assert_eq!(*echo.heard.borrow(), 10);
     echo.proxy.heal();
     assert!(has_ended(&mut client).await, "with a hole in it the connection may not go on");
 }
@@ -117,6 +128,7 @@ async fn a_swallowed_request_is_never_heard() {
     let mut client = echo.connected().await;
     echo.proxy.set(Conduct { requests: Flow::Swallow, ..Conduct::default() });
     client.write_all(b"lost").await.unwrap();
+    has_read(|| echo.proxy.requested_bytes(), 9).await;
     assert!(is_silent(&mut client).await);
     echo.proxy.heal();
     assert!(has_ended(&mut client).await);
@@ -154,6 +166,7 @@ async fn a_refused_connection_ends_and_one_that_is_half_open_is_mute() {
     echo.proxy.set(Conduct { admission: Admission::HalfOpen, ..Conduct::default() });
     let mut mute = echo.connect().await;
     mute.write_all(b"anybody?").await.unwrap();
+    has_read(|| echo.proxy.requested_bytes(), 8).await;
     assert!(is_silent(&mut mute).await);
     assert_eq!(*echo.heard.borrow(), 0);
     echo.proxy.heal();

@@ -3,16 +3,25 @@
 use std::time::Duration;
 
 use leasehold_testkit::{leasehold::Leasehold, process::Signal};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 use tonic_health::pb::{
     HealthCheckRequest, health_check_response::ServingStatus, health_client::HealthClient,
 };
 
 use crate::client::{Client, channel, eventually, reason};
 
-const SOON: Duration = Duration::from_secs(2);
+const SOON: Duration = Duration::from_secs(20);
 
-async fn draining(leasehold: &Leasehold) {
+/// Begins a drain. What is returned calls until it is dropped: a second without calls would be the
+/// end of the drain.
+async fn draining(leasehold: &Leasehold, client: &Client) -> AbortOnDropHandle<()> {
+    let client = client.clone();
+    let calls = tokio::spawn(async move {
+        while client.renew("nobodys", "id").await.is_err() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    });
     let mut health = HealthClient::new(channel(&leasehold.socket("memory")).await);
     leasehold.signal(Signal::TERM);
     eventually(SOON, "NOT_SERVING", async || {
@@ -20,6 +29,7 @@ async fn draining(leasehold: &Leasehold) {
         (answer.into_inner().status() == ServingStatus::NotServing).then_some(())
     })
     .await;
+    AbortOnDropHandle::new(calls)
 }
 
 #[tokio::test]
@@ -27,7 +37,7 @@ async fn a_try_is_refused_while_renewals_and_unlocks_are_served() {
     let mut leasehold = Leasehold::serve("memory", &[]);
     let client = Client::initialised(&leasehold.socket("memory")).await;
     let grant = client.try_lock("r").await.unwrap();
-    draining(&leasehold).await;
+    let _calls = draining(&leasehold, &client).await;
     assert_eq!(reason(&client.try_lock("other").await.unwrap_err()), "SHUTTING_DOWN");
     assert_eq!(reason(&client.lock("other", None).await.unwrap_err()), "SHUTTING_DOWN");
     assert_eq!(reason(&client.init(&[("ttl", "9s")]).await.unwrap_err()), "SHUTTING_DOWN");
@@ -93,7 +103,7 @@ async fn callers_that_never_stop_end_it_within_ten_seconds() {
     let grant = client.try_lock("r").await.unwrap();
     let caller = tokio::spawn(async move {
         while client.renew("r", &grant.lock_id).await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     });
     let started = Instant::now();
@@ -108,8 +118,8 @@ async fn callers_that_never_stop_end_it_within_ten_seconds() {
 #[tokio::test]
 async fn a_second_signal_ends_it_at_once() {
     let mut leasehold = Leasehold::serve("memory", &[]);
-    let _client = Client::initialised(&leasehold.socket("memory")).await;
-    draining(&leasehold).await;
+    let client = Client::initialised(&leasehold.socket("memory")).await;
+    let _calls = draining(&leasehold, &client).await;
     leasehold.signal(Signal::TERM);
     assert_eq!(leasehold.exited().code(), Some(1));
 }

@@ -22,7 +22,7 @@ fn serve(folder: &TempDir) -> Leasehold {
 }
 
 async fn ready(client: &Client) {
-    eventually(Duration::from_secs(2), "initialised", async || {
+    eventually(Duration::from_secs(20), "initialised", async || {
         client.try_lock("ready").await.ok()
     })
     .await;
@@ -51,7 +51,7 @@ async fn its_metadata_are_in_force() {
     let folder = yaml("{name: maxTTL, value: 30s}");
     let leasehold = serve(&folder);
     let client = Client::connect(&leasehold.socket("memory")).await;
-    eventually(Duration::from_secs(2), "the limit of 30 s", async || {
+    eventually(Duration::from_secs(20), "the limit of 30 s", async || {
         let refused = client.try_lock("r").await.unwrap_err();
         (reason(&refused) == "INVALID_REQUEST" && fields(&refused) == ["ttl"]).then_some(())
     })

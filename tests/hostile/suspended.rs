@@ -10,7 +10,10 @@ use leasehold_proto::{
     locks::{LockRequest, locks_client::LocksClient},
 };
 use leasehold_testkit::{
-    leasehold::Leasehold, proxy::Proxy, redis::RedisServer, wait::eventually,
+    leasehold::Leasehold,
+    proxy::{Conduct, Flow, Proxy},
+    redis::RedisServer,
+    wait::eventually,
 };
 use tokio::{io::AsyncWriteExt as _, task::JoinHandle, time::sleep};
 use tonic::{
@@ -21,9 +24,9 @@ use tonic::{
 use crate::target::{Address, Interface, PATIENCE};
 
 const ROUNDS: usize = 4;
-/// The delay of Redis's answers. The process is suspended meanwhile.
-const LATE: Duration = Duration::from_millis(600);
-const DEADLINE: Duration = Duration::from_millis(400);
+/// How long Redis's answer may take to arrive over loopback.
+const ARRIVES_WITHIN: Duration = Duration::from_millis(200);
+const DEADLINE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
@@ -148,7 +151,8 @@ async fn nothing_is_held_after(interface: Interface, ways: &[Leaving]) {
     for leaving in ways {
         for round in 0..ROUNDS {
             let resource = format!("{leaving:?}{round}");
-            target.proxy.delay_replies(LATE);
+            // Redis's answer is kept back until the process is suspended.
+            target.proxy.set(Conduct { replies: Flow::Stall, ..Conduct::default() });
             let call = target.lock(resource.clone(), *leaving);
             eventually(PATIENCE, "Redis has granted", async || {
                 anyhow::ensure!(target.keys(&resource) > 0);
@@ -164,8 +168,8 @@ async fn nothing_is_held_after(interface: Interface, ways: &[Leaving]) {
                 let _ = call.await;
             }
             // Redis's answer arrives, too.
-            sleep(LATE).await;
             target.proxy.heal();
+            sleep(ARRIVES_WITHIN).await;
             target.process.process.resume().unwrap();
             eventually(Duration::from_secs(10), "the grant is released", async || {
                 let log = target.process.log();

@@ -23,7 +23,7 @@ fn a_command_ends_at_the_deadline_after_the_death_of_the_lock_process() {
     let backend = Backend::redis();
     let marker = Marker::new();
     let script = with_daemon(&marker);
-    let mut run = backend.lock(&["--ttl", "2s", "r", "--", "sh", "-c", &script]);
+    let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", &script]);
     run.writes("on\non");
     kill_process(run.lock_process(), Signal::KILL).unwrap();
     assert_eq!(run.status(), 79);
@@ -47,7 +47,7 @@ fn a_command_that_ends_without_the_lock_process_leaves_the_lock_to_its_ttl() {
 fn a_suspended_lock_process_ends_the_command_at_the_deadline() {
     let backend = Backend::redis();
     let marker = Marker::new();
-    let mut run = backend.lock(&["--ttl", "2s", "r", "--", "sh", "-c", &stubborn(&marker)]);
+    let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", &stubborn(&marker)]);
     run.writes("on");
     let lock_process = run.lock_process();
     kill_process(lock_process, Signal::STOP).unwrap();
@@ -62,7 +62,7 @@ fn the_death_of_the_supervisor_ends_the_command_and_its_group_at_once() {
         let marker = Marker::new();
         let script =
             format!("sh -c '{}' {} & wait", stubborn(&marker).replace('\'', "\""), marker.0);
-        let mut run = backend.lock(&["--ttl", "3s", "r", "--", "sh", "-c", &script]);
+        let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", &script]);
         run.writes("on");
         run.signal(Signal::KILL);
         assert_eq!(run.status(), -9);
@@ -100,10 +100,10 @@ fn the_death_of_the_lock_process_ends_the_wait() {
 #[test]
 fn a_suspended_supervisor_keeps_the_lock_while_it_is_renewed() {
     let backend = Backend::redis();
-    let mut run = backend.lock(&["--ttl", "1s", "r", "--", "sh", "-c", "echo on; sleep 4"]);
+    let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", "echo on; sleep 8"]);
     run.writes("on");
     run.signal(Signal::STOP);
-    sleep(Duration::from_secs(3));
+    sleep(Duration::from_secs(7));
     assert!(!backend.is_free("r"));
     run.signal(Signal::CONT);
     assert_eq!(run.status(), 0, "{}", run.stderr());
@@ -114,7 +114,7 @@ fn the_lock_process_ends_the_command_of_a_suspended_supervisor() {
     let backend = Backend::redis();
     let marker = Marker::new();
     let script = with_daemon(&marker);
-    let mut run = backend.lock(&["--ttl", "2s", "r", "--", "sh", "-c", &script]);
+    let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", &script]);
     run.writes("on\non");
     run.signal(Signal::STOP);
     backend.suspend();
@@ -130,7 +130,7 @@ fn the_lock_process_ends_the_command_of_a_suspended_supervisor() {
 fn a_tree_that_was_suspended_as_a_whole_is_ended_when_it_goes_on() {
     let backend = Backend::redis();
     let marker = Marker::new();
-    let mut run = backend.lock(&["--ttl", "1s", "r", "--", "sh", "-c", &stubborn(&marker)]);
+    let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", &stubborn(&marker)]);
     run.writes("on");
     let lock_process = run.lock_process();
     kill_process(lock_process, Signal::STOP).unwrap();

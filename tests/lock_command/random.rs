@@ -44,7 +44,7 @@ fn random_trees_end_with_their_locks() {
         let file = folder.path().join("tokens");
         fs::write(&file, "").unwrap();
         let script = tree(3, &marker.0);
-        let mut command = backend.command(&["--ttl", "2s", "r", "--", "sh", "-c"]);
+        let mut command = backend.command(&["--ttl", "6s", "r", "--", "sh", "-c"]);
         command.args([&script, &marker.0]).env("FILE", &file);
         let mut run = Run::start(command);
         until("it runs", || (fs::metadata(&file).unwrap().len() > 0).then_some(()));
@@ -61,7 +61,11 @@ fn random_trees_end_with_their_locks() {
                 // What has left the group goes on.
                 backend.force_if_held("r");
             }
-            2 => kill_process(run.lock_process(), Signal::KILL).unwrap_or_default(),
+            2 => {
+                if let Some(lock_process) = run.lock_process_if_any() {
+                    let _ = kill_process(lock_process, Signal::KILL);
+                }
+            }
             3 => {
                 if let Some(process) = fastrand::choice(&running) {
                     killed += 1;
@@ -70,10 +74,11 @@ fn random_trees_end_with_their_locks() {
                 backend.force_if_held("r");
             }
             4 => {
-                let lock_process = run.lock_process();
-                let _ = kill_process(lock_process, Signal::STOP);
+                let lock_process = run.lock_process_if_any();
+                let send = |signal| lock_process.map(|pid| kill_process(pid, signal));
+                let _ = send(Signal::STOP);
                 let status = run.status();
-                let _ = kill_process(lock_process, Signal::KILL);
+                let _ = send(Signal::KILL);
                 assert!([0, 79].contains(&status), "seed {seed}: {status}");
             }
             _ => {

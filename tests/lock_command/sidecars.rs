@@ -9,7 +9,7 @@ use leasehold_testkit::{
 };
 use rustix::process::Signal;
 
-use crate::stage::{Backend, Run, leasehold, until};
+use crate::stage::{Backend, Run, TERM_LATE, leasehold, until};
 
 /// A sidecar over this store.
 fn sidecar(backend: &Backend) -> (Leasehold, tempfile::TempDir, String) {
@@ -29,7 +29,7 @@ fn sidecar(backend: &Backend) -> (Leasehold, tempfile::TempDir, String) {
 
 fn through(address: &str, arguments: &[&str]) -> Run {
     let mut command = leasehold(&["lock", "--store", "dapr:locks"]);
-    command.args(arguments).env("DAPR_GRPC_ENDPOINT", address);
+    command.args(TERM_LATE).args(arguments).env("DAPR_GRPC_ENDPOINT", address);
     Run::start(command)
 }
 
@@ -50,11 +50,15 @@ fn a_command_runs_under_a_lock_of_a_sidecars_app() {
 fn a_lock_through_a_sidecar_is_renewed_and_released() {
     let backend = Backend::redis();
     let (_sidecar, _folder, address) = sidecar(&backend);
-    let script = "echo on; sleep 4; echo off";
-    let mut run = through(&address, &["--ttl", "1500ms", "r", "--", "sh", "-c", script]);
+    let folder = tempfile::tempdir().unwrap();
+    let end = folder.path().join("end");
+    let script = "echo on; while [ ! -e $0 ]; do sleep 0.05; done";
+    let end_path = end.to_str().unwrap();
+    let mut run = through(&address, &["--ttl", "6s", "r", "--", "sh", "-c", script, end_path]);
     run.writes("on");
-    sleep(Duration::from_secs(2));
+    sleep(Duration::from_secs(7));
     assert!(!backend.is_free("lock||app||r"));
+    std::fs::write(&end, "").unwrap();
     assert_eq!(run.status(), 0, "{}", run.stderr());
     assert!(backend.is_free("lock||app||r"));
 }
@@ -91,15 +95,15 @@ fn who_is_stopped_while_waiting_through_a_sidecar_leaves_the_queue() {
     let holder = through(&address, &["r", "--", "sh", "-c", "echo on; sleep 1000"]);
     holder.writes("on");
     let mut waiting = through(&address, &["--label", "second", "r", "--", "true"]);
-    let waits = || {
+    let shown = || {
         let mut get = leasehold(&["get", "lock||app||r", "--waiters", "-o", "json"]);
         let output = get.env("LEASEHOLD_STORE", backend.url()).output().unwrap();
-        String::from_utf8_lossy(&output.stdout).contains("/second")
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
     };
-    until("it waits", || waits().then_some(()));
+    until("it waits", || shown().filter(|shown| shown.contains("/second")));
     waiting.signal(Signal::TERM);
     assert_eq!(waiting.status(), 143);
-    assert!(!waits());
+    until("it waits no longer", || shown().filter(|shown| !shown.contains("/second")));
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn a_forced_lock_of_a_sidecar_ends_the_command() {
     let backend = Backend::redis();
     let (_sidecar, _folder, address) = sidecar(&backend);
     let script = "echo on; sleep 1000";
-    let mut run = through(&address, &["--ttl", "3s", "r", "--", "sh", "-c", script]);
+    let mut run = through(&address, &["--ttl", "6s", "r", "--", "sh", "-c", script]);
     run.writes("on");
     backend.force("lock||app||r");
     assert_eq!(run.status(), 79, "{}", run.stderr());

@@ -22,6 +22,10 @@ use tokio::{runtime::Builder, time::Instant};
 /// How long anything may take on a busy machine.
 const WITHIN: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// A late TERM, so that a busy machine has more time to renew. By default it comes a third of the
+/// TTL before the end.
+pub const TERM_LATE: [&str; 2] = ["--term-before", "500ms"];
 
 /// Waits until this is so.
 #[track_caller]
@@ -106,6 +110,9 @@ impl Backend {
             // A forced lock is noticed within a third of it.
             command.args(["--ttl", "6s"]);
         }
+        if !arguments.contains(&"--term-before") {
+            command.args(TERM_LATE);
+        }
         command.args(arguments).env("LEASEHOLD_STORE", self.url());
         command
     }
@@ -132,7 +139,11 @@ impl Backend {
 
     #[track_caller]
     pub fn becomes_free(&self, resource: &str) {
-        until("the lock is released", || self.is_free(resource).then_some(()));
+        until("the lock is released", || {
+            // Each look starts processes, and other tests need the machine.
+            sleep(LOOK_INTERVAL);
+            self.is_free(resource).then_some(())
+        });
     }
 
     /// Ends the lock as another caller would.
@@ -194,15 +205,22 @@ impl Run {
 
     /// The process that holds the lock.
     pub fn lock_process(&self) -> Pid {
-        let own = self.pid();
-        until("the lock process runs", || {
-            let all = processes();
-            all.into_values()
-                .find(|process| {
-                    process.parent == own.as_raw_pid() && process.is("lock-process")
-                })
-                .map(|process| process.pid)
+        until("the lock process runs", || self.find_lock_process())
+    }
+
+    /// The same; `None` once the command has ended.
+    pub fn lock_process_if_any(&mut self) -> Option<Pid> {
+        until("the lock process runs", || match self.find_lock_process() {
+            None if self.runs() => None,
+            found => Some(found),
         })
+    }
+
+    fn find_lock_process(&self) -> Option<Pid> {
+        let own = self.pid().as_raw_pid();
+        let mut all = processes().into_values();
+        let found = all.find(|process| process.parent == own && process.is("lock-process"));
+        found.map(|process| process.pid)
     }
 
     /// Waits for its end. Returns the exit status, or minus the signal.

@@ -14,7 +14,7 @@ use rustix::{
     pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt},
 };
 
-use crate::stage::{Backend, DEFAULT_SIGNALS, until};
+use crate::stage::{Backend, DEFAULT_SIGNALS, TERM_LATE, until};
 
 /// A terminal with a process that leads its session.
 struct Terminal {
@@ -139,12 +139,13 @@ fn a_job_that_was_stopped_by_the_keyboard_goes_on() {
     let backend = Backend::redis();
     let program = program_path();
     let mut terminal = Terminal::start(&backend, &["bash", "--norc", "-i"]);
-    let script = "echo 'o'n; sleep 3; echo 'do'ne";
-    terminal.types(&format!("{program} lock --ttl 1s r -- sh -c \"{script}\"\n"));
+    let script = "echo 'o'n; sleep 6; echo 'do'ne";
+    let late = TERM_LATE.join(" ");
+    terminal.types(&format!("{program} lock --ttl 6s {late} r -- sh -c \"{script}\"\n"));
     terminal.shows("on\r\n");
     terminal.types("\x1a");
     terminal.shows("Stopped");
-    thread::sleep(std::time::Duration::from_secs(2));
+    thread::sleep(std::time::Duration::from_secs(7));
     assert!(!backend.is_free("r"));
     terminal.types("fg\n");
     terminal.shows("done\r\n");

@@ -1,9 +1,13 @@
 //! The flags, and the commands besides the sidecar.
 
-use std::os::unix::net::UnixStream;
+use std::{path::Path, time::Duration};
 
 use http::Method;
+use leasehold_proto::components::{RenewLockRequest, lock_store_client::LockStoreClient};
 use leasehold_testkit::{leasehold::Leasehold, ports::free_port, process::Signal};
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+use tonic::transport::Endpoint;
 
 use crate::probed::{Probed, call, check_text, component, component_of};
 
@@ -24,12 +28,22 @@ async fn a_served_instance_is_named_by_its_socket() {
     assert!(!scrape.names().contains("leasehold_held_locks"), "it holds none");
 }
 
+/// Calls until it is dropped: a drain ends after a second without calls.
+async fn calling(socket: &Path) -> AbortOnDropHandle<()> {
+    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
+    let mut client = LockStoreClient::new(endpoint.connect().await.unwrap());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        while client.renew_lock(RenewLockRequest::default()).await.is_err() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    }))
+}
+
 #[tokio::test]
 async fn a_process_that_drains_lives_and_is_not_ready() {
     let probed = Probed::of(Leasehold::serve("memory", &["--metrics-port=0"])).await;
     probed.is_ready(200).await;
-    // A client that is connected keeps the drain from ending at once.
-    let _client = UnixStream::connect(probed.process.socket("memory")).unwrap();
+    let _calls = calling(&probed.process.socket("memory")).await;
     probed.process.signal(Signal::TERM);
     probed.is_ready(503).await;
     assert_eq!(probed.get("/readyz").await.1, "draining\n");

@@ -2,18 +2,18 @@
 
 use std::{path::Path, time::Duration};
 
+use anyhow::ensure;
 use http::Method;
 use leasehold_testkit::{
-    etcd::EtcdServer, leasehold::Leasehold, process::Signal, redis::RedisServer,
+    etcd::EtcdServer, leasehold::Leasehold, process::Signal, redis::RedisServer, wait,
 };
 
-use crate::probed::{Api, Probed, component_of};
+use crate::probed::{Api, Probed, WITHIN, component_of};
 
 const RECONNECTS: &str = "leasehold_backend_reconnects_total";
 
 async fn sidecar(yaml: &Path, kind: &str, metadata: &str, more: &[&str]) -> (Probed, Api) {
-    let quick = "{name: operationTimeout, value: 500ms}";
-    component_of(yaml, kind, &format!("[{metadata}, {quick}]"));
+    component_of(yaml, kind, &format!("[{metadata}]"));
     Probed::sidecar(yaml, more).await
 }
 
@@ -38,9 +38,12 @@ async fn an_outage_is_counted(
     let errors = scrape.sum("leasehold_backend_operation_duration_seconds_count", &errors);
     assert!((errors - 1.0).abs() < 1e-9, "{errors}");
     start();
-    while api.lock(Method::POST, "after", try_lock).await.0 != 200 {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    let again = wait::eventually(WITHIN, "the backend is back", async || {
+        let (status, answer) = api.lock(Method::POST, "after", try_lock).await;
+        ensure!(status == 200, "{answer}");
+        Ok(())
+    });
+    again.await.unwrap();
     let count = probed.scrape().await.sum(RECONNECTS, &[("store", "s")]);
     assert!(count >= 1.0, "{count}");
 }

@@ -1,13 +1,12 @@
 //! What the sidecar counts: each move on the memory store changes its series.
 
-use std::time::Duration;
-
+use anyhow::ensure;
 use http::Method;
+use leasehold_testkit::wait;
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::time::sleep;
 
-use crate::probed::{Api, Probed, call, check_text, component, component_of};
+use crate::probed::{Api, Probed, WITHIN, call, check_text, component, component_of};
 
 async fn sidecar(arguments: &[&str]) -> (Probed, Api, TempDir) {
     let yaml = tempfile::tempdir().unwrap();
@@ -70,14 +69,17 @@ async fn a_call_that_leaves_is_counted_as_cancelled() {
 #[tokio::test]
 async fn a_held_lock_is_counted_until_its_end() {
     let (probed, api, _yaml) = sidecar(&["--max-held-locks=7"]).await;
-    let lock_id = api.acquire("r", r#"{"immediate":true,"ttl":"300ms"}"#).await;
+    let lock_id = api.acquire("r", r#"{"immediate":true,"ttl":"6s"}"#).await;
     probed.shows("leasehold_held_locks", &[("store", "s")], 1.0).await;
     assert_eq!(probed.scrape().await.sum("leasehold_held_locks_limit", &[]), 7.0);
     let ratio = "leasehold_renewal_remaining_ratio";
     probed.shows(&format!("{ratio}_bucket"), &[("le", "0.1")], 0.0).await;
-    while probed.scrape().await.sum(&format!("{ratio}_count"), &[]) < 3.0 {
-        sleep(Duration::from_millis(50)).await;
-    }
+    let renewed = wait::eventually(WITHIN, "three renewals", async || {
+        let renewals = probed.scrape().await.sum(&format!("{ratio}_count"), &[]);
+        ensure!(renewals >= 3.0, "{renewals}");
+        Ok(())
+    });
+    renewed.await.unwrap();
     assert!(probed.scrape().await.sum("leasehold_renewals_total", &[("result", "ok")]) >= 3.0);
     let unlock = json!({ "lockID": lock_id }).to_string();
     assert_eq!(api.lock(Method::DELETE, "r", &unlock).await.0, 204);
@@ -95,8 +97,8 @@ async fn a_loss_is_counted_by_its_cause() {
     api.acquire("r1", r#"{"immediate":true}"#).await;
     assert_eq!(api.lock(Method::DELETE, "r1", r#"{"force":true}"#).await.0, 204);
     assert_eq!(api.lock(Method::DELETE, "r1", r#"{"force":true}"#).await.0, 404);
-    api.acquire("r2", r#"{"immediate":true,"maxHold":"200ms"}"#).await;
-    api.acquire("r3", r#"{"immediate":true,"ttl":"200ms","noRenewal":true}"#).await;
+    api.acquire("r2", r#"{"immediate":true,"maxHold":"1s"}"#).await;
+    api.acquire("r3", r#"{"immediate":true,"ttl":"2s","noRenewal":true}"#).await;
     for cause in ["forced", "max_hold", "expired"] {
         let labels = [("store", "s"), ("cause", cause)];
         probed.shows("leasehold_lost_locks_total", &labels, 1.0).await;

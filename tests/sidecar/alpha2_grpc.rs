@@ -80,9 +80,9 @@ async fn a_lock_is_renewed_past_its_ttl() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let granted =
-        lock(&mut client, LockRequest { ttl: ttl(1500), ..request("r") }).await.unwrap();
+        lock(&mut client, LockRequest { ttl: ttl(6000), ..request("r") }).await.unwrap();
     // Past its TTL, by the real clock, because the sockets are real.
-    sleep(Duration::from_secs(4)).await;
+    sleep(Duration::from_secs(7)).await;
     assert!(lock(&mut client, request("r")).await.is_err(), "it is still held");
     unlock(&mut client, "r", &granted.lock_id).await.unwrap();
 }
@@ -115,7 +115,7 @@ async fn a_lock_forced_elsewhere_is_noticed_at_the_next_renewal() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     let granted =
-        lock(&mut client, LockRequest { ttl: ttl(3000), ..request("r") }).await.unwrap();
+        lock(&mut client, LockRequest { ttl: ttl(12_000), ..request("r") }).await.unwrap();
     let store = harness.stores.get(STORE).unwrap();
     let elsewhere = leasehold_lock::UnlockRequest::force("lock||app||r".parse().unwrap());
     store.store().unlock(elsewhere).await.unwrap();
@@ -141,22 +141,22 @@ async fn max_hold_releases_the_lock() {
 async fn without_renewal_it_expires_unless_the_app_renews_it() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
-    let unrenewed = LockRequest { ttl: ttl(2000), no_renewal: true, ..request("r") };
+    let unrenewed = LockRequest { ttl: ttl(6000), no_renewal: true, ..request("r") };
     let granted = lock(&mut client, unrenewed).await.unwrap();
     let renewal = RenewLockRequest {
         resource_id: "r".into(),
         lock_id: granted.lock_id.clone(),
         store_name: STORE.into(),
-        ttl: ttl(2000),
+        ttl: ttl(6000),
         ..Default::default()
     };
     for _ in 0..4 {
-        sleep(Duration::from_millis(600)).await;
+        sleep(Duration::from_millis(1700)).await;
         let renewed = client.renew_lock(renewal.clone()).await.unwrap().into_inner();
-        assert_eq!(renewed.ttl, ttl(2000));
+        assert_eq!(renewed.ttl, ttl(6000));
     }
     eventually("it expired", || harness.engine.held() == 0).await;
-    sleep(Duration::from_secs(2)).await; // until the store has ended it, too
+    eventually("the store has ended it, too", || harness.memory.records() == 0).await;
     let lost = client.renew_lock(renewal).await.unwrap_err();
     assert_eq!(reason(&lost, "cause"), ("LOCK_LOST".into(), Some("expired".into())));
 }

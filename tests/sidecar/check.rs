@@ -77,7 +77,7 @@ async fn a_lost_lock_is_reported_with_its_cause() {
     let forced = take(&harness, request("a")).await.lock_id;
     harness.locks().await.force_unlock(force_request("a")).await.unwrap();
     assert_eq!(why(&harness, named("a", &forced)).await, reported("LOCK_LOST", "forced"));
-    let short = LockRequest { ttl: ttl(200), no_renewal: true, ..request("b") };
+    let short = LockRequest { ttl: ttl(2000), no_renewal: true, ..request("b") };
     let expired = take(&harness, short).await.lock_id;
     eventually("it expired", || harness.engine.held() == 0).await;
     assert_eq!(why(&harness, named("b", &expired)).await, reported("LOCK_LOST", "expired"));

@@ -14,6 +14,7 @@ use tonic::{Code, Request};
 use crate::{
     alpha2_grpc::request,
     harness::{Harness, PATIENCE, options},
+    unix_sockets::stale_socket,
 };
 
 async fn with_token() -> Harness {
@@ -216,7 +217,7 @@ async fn unix_sockets_are_served_and_removed() {
     stop.cancel();
     sidecar.run(stop).await;
     assert!(!socket.exists() && !folder.path().join("dapr-app-grpc.socket").exists());
-    std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    stale_socket(&socket);
     assert!(start().await.is_ok(), "a dead one is replaced");
 }
 

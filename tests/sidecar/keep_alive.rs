@@ -132,9 +132,9 @@ async fn a_lock_that_fails_does_not_end_the_stream() {
 #[tokio::test]
 async fn a_lost_lock_is_reported_with_its_cause() {
     let harness = Harness::start().await;
-    let lock_id = take(&harness, LockRequest { ttl: ttl(200), ..request("r") }).await;
+    let lock_id = take(&harness, LockRequest { ttl: ttl(2000), ..request("r") }).await;
     eventually("it expired", || harness.engine.held() == 0).await;
-    sleep(Duration::from_millis(200)).await; // until the store has ended it, too
+    eventually("the store has ended it, too", || harness.memory.records() == 0).await;
     let answer = KeepAlive::open(&harness).await.ask(of(1, "r", &lock_id)).await;
     assert_eq!(answer.reason, "LOCK_LOST");
     assert!(answer.message.contains("expired"), "{answer:?}");

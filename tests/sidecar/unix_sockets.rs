@@ -27,6 +27,13 @@ fn place() -> (TempDir, PathBuf) {
     (folder, path)
 }
 
+/// Leaves a socket that nobody listens at. It was never listened at: a program that another thread
+/// starts has a copy of a listener until it is executed.
+pub fn stale_socket(path: &Path) {
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None);
+    socket.unwrap().bind(&socket2::SockAddr::unix(path).unwrap()).unwrap();
+}
+
 /// A socket accepts connections before its process has recorded the file, so an answer
 /// is awaited.
 async fn until_it_answers(path: &Path) {
@@ -67,7 +74,7 @@ async fn a_file_at_the_path_stays() {
 async fn a_symbolic_link_at_the_path_stays() {
     let (folder, path) = place();
     let target = folder.path().join("elsewhere");
-    drop(UnixListener::bind(&target).unwrap());
+    stale_socket(&target);
     symlink(&target, &path).unwrap();
     is_refused(&folder, &path);
     assert!(path.symlink_metadata().unwrap().is_symlink() && target.exists());
@@ -95,7 +102,7 @@ async fn a_socket_that_accepts_nothing_is_alive() {
 #[tokio::test]
 async fn a_stale_socket_is_replaced_and_none_is_left_at_the_end() {
     let (folder, path) = place();
-    drop(UnixListener::bind(&path).unwrap());
+    stale_socket(&path);
     let mut sidecar = sidecar(folder.path());
     until_it_answers(&path).await;
     sidecar.signal(Signal::TERM);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold_proto::locks::LockRequest;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::{Code, Request};
+use tonic_types::StatusExt as _;
 
 use crate::{
     alpha2_grpc::{lock, request, ttl, unlock},
@@ -38,12 +39,25 @@ async fn a_wait_ends_at_the_calls_deadline() {
     let harness = Harness::start().await;
     let mut client = harness.locks().await;
     lock(&mut client, request("r")).await.unwrap();
-    let mut waiting = Request::new(LockRequest { immediate: false, ..request("r") });
-    // Long enough for the whole margin of 250 ms, even on a busy machine.
-    waiting.set_timeout(Duration::from_secs(2));
-    let ended = client.lock(waiting).await.unwrap_err();
-    assert_eq!(ended.code(), Code::DeadlineExceeded);
-    assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE", "it is our answer, not the client's");
+    let within = Duration::from_secs(2);
+    let mut late = 0;
+    loop {
+        let mut waiting = Request::new(LockRequest { immediate: false, ..request("r") });
+        waiting.set_timeout(within);
+        let began = Instant::now();
+        let ended = client.lock(waiting).await.unwrap_err();
+        // Otherwise it is the client's answer, not ours.
+        if ended.get_details_error_info().is_some() {
+            assert_eq!(ended.code(), Code::DeadlineExceeded);
+            assert_eq!(reason(&ended, "").0, "WAIT_DEADLINE");
+            if began.elapsed() < within {
+                return;
+            }
+        }
+        // On a busy machine the margin of 250 ms may not be enough.
+        late += 1;
+        assert!(late < 5, "{ended:?}");
+    }
 }
 
 #[tokio::test]
@@ -110,7 +124,7 @@ async fn a_grant_whose_caller_cancelled_its_wait_goes_to_the_next_at_once() {
         arrived().await;
         gone.abort();
         unlock(&mut client.clone(), "r", &first.lock_id).await.unwrap();
-        let next = timeout(Duration::from_secs(1), next).await.expect("the next in line");
+        let next = timeout(PATIENCE, next).await.expect("the next in line");
         unlock(&mut client.clone(), "r", &next.unwrap().unwrap().lock_id).await.unwrap();
         eventually("nothing is renewed", || harness.engine.held() == 0).await;
         assert_eq!(harness.memory.records(), 0);

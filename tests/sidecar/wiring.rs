@@ -8,7 +8,9 @@ use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use leasehold_proto::locks::{LockRequest, RenewLockRequest, locks_client::LocksClient};
-use leasehold_testkit::{leasehold::Leasehold, process::Signal, redis::RedisServer};
+use leasehold_testkit::{
+    leasehold::Leasehold, ports::free_port, process::Signal, redis::RedisServer,
+};
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{
@@ -233,7 +235,7 @@ async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store
     let yaml = yaml_of_memory();
     let sidecar = Binary::start(yaml.path(), &[]).await;
     let granted = Instant::now();
-    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"3s"}"#).await;
+    let held = sidecar.post(LOCK, r#"{"immediate":true,"ttl":"8s"}"#).await;
     assert_eq!(held.status, 200);
     let excludes = async |line: &str| {
         logged(&sidecar, line).await;
@@ -256,7 +258,7 @@ async fn a_component_file_that_is_replaced_emptied_and_put_back_leaves_one_store
     component(yaml.path(), "locks", "lock.memory", "[]");
     excludes("component \"locks\" is again as it was loaded").await;
     // Until the TTL has passed on the real clock, because the process is real.
-    while granted.elapsed() < Duration::from_secs(4) {
+    while granted.elapsed() < Duration::from_secs(9) {
         assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 409, "it is renewed");
         sleep(Duration::from_millis(100)).await;
     }
@@ -285,10 +287,13 @@ async fn sighup_makes_it_read_component_yaml_again() {
 #[tokio::test]
 async fn it_starts_with_the_flags_that_the_cli_passes() {
     let yaml = yaml_of_memory();
-    let flags = "--app-port 0 --profile-port -1 --metrics-port 37003 \
+    let metrics = free_port();
+    let flags = format!(
+        "--app-port 0 --profile-port -1 --metrics-port {metrics} \
         --dapr-internal-grpc-port 37004 --config /nowhere/config.yaml --app-protocol http \
         --log-level info --app-max-concurrency -1 --placement-host-address localhost:50005 \
-        --max-body-size 4Mi --read-buffer-size 4Ki";
+        --max-body-size 4Mi --read-buffer-size 4Ki"
+    );
     let mut flags: Vec<_> = flags.split_whitespace().collect();
     // --scheduler-host-address, as the CLI 1.18 leaves it after its check of the
     // version.
@@ -310,10 +315,10 @@ fn broken_component_yaml_is_a_wrong_configuration() {
 #[tokio::test]
 async fn the_default_max_hold_of_the_command_line_ends_a_lock() {
     let yaml = yaml_of_memory();
-    let sidecar = Binary::start(yaml.path(), &["--max-hold-default", "300ms"]).await;
+    let sidecar = Binary::start(yaml.path(), &["--max-hold-default", "2s"]).await;
     assert_eq!(sidecar.post(LOCK, IMMEDIATE).await.status, 200);
     until(&sidecar, |answer| answer.status == 200).await;
-    assert!(sidecar.log().contains("cause=max_hold"), "{}", sidecar.log());
+    logged(&sidecar, "cause=max_hold").await;
 }
 
 #[tokio::test]

@@ -77,6 +77,18 @@ async fn a_prefix_ends_all_that_begin_so() {
     stage.run(&["list", "-o", "name"]).is(0, "other\n");
 }
 
+/// A page of the list has up to a thousand.
+#[tokio::test]
+async fn a_prefix_ends_more_locks_than_a_page_of_the_list_has() {
+    let stage = Stage::start().await;
+    stage.lock("other", "holder").await;
+    for number in 0..1_001 {
+        stage.lock(&format!("order-{number}"), "holder").await;
+    }
+    stage.run(&["force-unlock", "--prefix", "order-", "--yes"]).says(0, "order-1000");
+    stage.run(&["list", "-o", "name"]).is(0, "other\n");
+}
+
 #[tokio::test]
 async fn a_resource_or_a_prefix_must_be_named() {
     let stage = Stage::start().await;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 import shutil
 import socket
 import subprocess
@@ -11,7 +12,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psycopg
@@ -27,10 +28,18 @@ def _ignored(why: str) -> None:
     pytest.skip(f"ignored: {why}")
 
 
+# Not those that the system gives to connections: one could take it before the server listens there.
+_ports = iter(random.sample(range(10_000, 32_000), 22_000))
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, never the same twice."""
+    for port in _ports:
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
 
 
 def _program(name: str, *folders: str) -> str | None:
@@ -55,7 +64,7 @@ def _running(command: list[str], log: Path, ready: Callable[[], object], user: s
     with log.open("wb") as output:
         process = subprocess.Popen(_as(user, command), stdout=output, stderr=output)
     try:
-        deadline = time.monotonic() + 2 * PATIENCE
+        deadline = time.monotonic() + PATIENCE
         while True:
             try:
                 ready()
@@ -67,7 +76,7 @@ def _running(command: list[str], log: Path, ready: Callable[[], object], user: s
         yield
     finally:
         process.terminate()
-        process.wait(2 * PATIENCE)
+        process.wait(PATIENCE)
 
 
 @contextmanager

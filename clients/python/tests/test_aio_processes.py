@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from stage import PATIENCE, Stage, fresh
 from test_threads_processes import child, line, suspend_beyond_the_deadline
@@ -12,9 +10,9 @@ from leasehold_client import AsyncLocks
 
 HOLD = """
 async def main():
-    async with locks.lock(name, ttl=60):
+    async with locks.lock(name, ttl=200):
         print("held", flush=True)
-        await asyncio.sleep(60)
+        await asyncio.sleep(200)
 asyncio.run(main())
 """
 
@@ -24,10 +22,8 @@ async def test_a_killed_process_frees_the_lock(aio: AsyncLocks, stage: Stage) ->
     process = child(stage, name, HOLD, "AsyncLocks")
     assert line(process) == "held"
     process.kill()
-    started = time.monotonic()
-    async with aio.lock(name, wait=PATIENCE):
-        assert time.monotonic() - started < 30  # The TTL is a minute.
-    process.communicate()
+    async with aio.lock(name, wait=PATIENCE):  # The TTL is longer.
+        process.communicate()
 
 
 @pytest.mark.parametrize("asked", ["at once", "after an answer"])
@@ -50,7 +46,7 @@ async def main():
 asyncio.run(main())
 """
     # The first one blocks the event loop, so that no timer fires before the check.
-    work = "asyncio.sleep(0, sys.stdin.readline())" if asked == "at once" else "asyncio.sleep(60)"
+    work = "asyncio.sleep(0, sys.stdin.readline())" if asked == "at once" else "asyncio.sleep(200)"
     process = child(stage, fresh(), body.replace("WORK", work), "AsyncLocks")
     suspend_beyond_the_deadline(process, asked)
     output, _ = process.communicate(timeout=PATIENCE)

@@ -196,11 +196,11 @@ async def test_nobody_at_the_address_is_unavailable() -> None:
 async def test_a_silent_sidecar_is_given_up(
     own_aio: AsyncLocks, own_stage: Stage, monkeypatch: pytest.MonkeyPatch, wait: float | None
 ) -> None:
-    monkeypatch.setattr(_grant, "LONGEST_SILENCE", 2.0)  # Instead of 30 s, after which pings are missing.
-    monkeypatch.setattr(_grant, "LATENESS", 1.0)
     name = fresh()
     async with own_aio.lock(name):
         pass
+    monkeypatch.setattr(_grant, "LONGEST_SILENCE", 2.0)  # Instead of 30 s, after which pings are missing.
+    monkeypatch.setattr(_grant, "LATENESS", 1.0)
     own_stage.command("stall")
     with pytest.raises(LeaseholdError) as refused:
         async with own_aio.lock(name, wait=wait):

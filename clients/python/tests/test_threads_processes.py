@@ -40,9 +40,9 @@ def line(process: subprocess.Popen[str]) -> str:
 
 
 HOLD = """
-with locks.lock(name, ttl=60) as lock:
+with locks.lock(name, ttl=200) as lock:
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(200)
 """
 
 
@@ -51,10 +51,8 @@ def test_a_killed_process_frees_the_lock(locks: Locks, stage: Stage) -> None:
     process = child(stage, name, HOLD)
     assert line(process) == "held"
     process.kill()
-    started = time.monotonic()
-    with locks.lock(name, wait=PATIENCE):
-        assert time.monotonic() - started < 30  # The TTL is a minute.
-    process.wait()
+    with locks.lock(name, wait=PATIENCE):  # The TTL is longer.
+        process.wait()
 
 
 def test_a_cancelled_wait_leaves_nothing(locks: Locks, stage: Stage) -> None:
@@ -94,7 +92,7 @@ signal.signal(signal.SIGALRM, signal.default_int_handler)
 for number in range(200):
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0002 + number % 50 * 0.0002)
-        with locks.lock(f"{name}-{number}", ttl=60):
+        with locks.lock(f"{name}-{number}", ttl=200):
             pass
         signal.setitimer(signal.ITIMER_REAL, 0)
     except KeyboardInterrupt:
@@ -116,8 +114,8 @@ def test_an_interpreter_that_ends_is_not_held_up(stage: Stage, end: str) -> None
     # Nothing is closed: the lock was entered without `with`, and there is another thread's.
     name = fresh()
     body = (
-        "block = locks.lock(name)\nlock = block.__enter__()\n"
-        "def other():\n    with locks.lock(name + '-2'):\n        held.set()\n        time.sleep(60)\n"
+        "block = locks.lock(name, ttl=200)\nlock = block.__enter__()\n"
+        "def other():\n    with locks.lock(name + '-2', ttl=200):\n        held.set()\n        time.sleep(200)\n"
         "held = threading.Event()\nthreading.Thread(target=other, daemon=True).start()\nheld.wait()\n" + end
     )
     process = child(stage, name, body)
@@ -130,7 +128,8 @@ def test_an_interpreter_that_ends_is_not_held_up(stage: Stage, end: str) -> None
 def test_a_forked_child_leaves_the_lock_to_its_parent(stage: Stage) -> None:
     name = fresh()
     body = """
-with locks.lock(name, ttl=60) as lock:
+done, tell = os.pipe()
+with locks.lock(name, ttl=200) as lock:
     child = os.fork()
     if child == 0:
         for use in (lock.check, lambda: locks.lock("x").__enter__()):
@@ -139,11 +138,13 @@ with locks.lock(name, ttl=60) as lock:
             except LeaseholdError as error:
                 print(error.reason, flush=True)
         lock.unlock()
-        time.sleep(60)
-    time.sleep(1)
+        os.write(tell, b".")
+        time.sleep(200)
+    os.close(tell)
+    os.read(done, 1)
     lock.check()
     print("child", child, flush=True)
-    time.sleep(60)
+    time.sleep(200)
 """
     process = child(stage, name, body)
     # gRPC may log something about the fork.
@@ -226,4 +227,4 @@ except LeaseholdError as error:
     process.send_signal(signal.SIGCONT)
     output, _ = process.communicate(timeout=PATIENCE)
     assert output.strip() == "UNAVAILABLE"
-    assert stage.take(name)
+    until(lambda: stage.take(name), "the lock is free")

@@ -68,7 +68,14 @@ func daprdBinary(t *testing.T, stock bool) string {
 // discovers the sockets and reads the YAML again.
 func (d *sidecar) reload() {
 	d.t.Helper()
-	lives := d.lives()
+	lives := 0
+	eventually(d.t, readyTimeout, "daprd has started", func() error {
+		// It is healthy a little earlier.
+		if lives = d.lives(); lives == 0 {
+			return fails("it has not finished")
+		}
+		return nil
+	})
 	d.signal(syscall.SIGHUP)
 	eventually(d.t, readyTimeout, "daprd starts anew", func() error {
 		if d.lives() == lives {

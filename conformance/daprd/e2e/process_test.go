@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -158,27 +158,57 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	}
 }
 
-// portsTried counts from a random start, so that no port is found twice: while
-// a server restarts, nobody listens on its port.
-var portsTried atomic.Uint32
+// portsLeft are the ports that this process has taken and not found yet. Other tests, which
+// take theirs as testkit/src/ports.rs does, get none of them: while a server restarts, nobody
+// listens on its port.
+var portsLeft struct {
+	sync.Mutex
+	next, end int
+	// locked are the files of all ports that were taken.
+	locked []*os.File
+}
 
-func init() { portsTried.Store(rand.Uint32N(22_000)) }
-
-// freePort finds a port that nobody listens on, from below the range that the
-// system hands out by itself: else a connection could take it before the
-// server listens there.
+// freePort finds a port that nobody listens on, never the same twice.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range 1_000 {
-		port := 10_000 + int(portsTried.Add(1)%22_000)
+	portsLeft.Lock()
+	defer portsLeft.Unlock()
+	for {
+		if portsLeft.next == portsLeft.end {
+			takePorts(t)
+		}
+		port := portsLeft.next
+		portsLeft.next++
 		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			_ = listener.Close()
 			return port
 		}
 	}
-	t.Fatal("no free port between 10000 and 32000")
-	return 0
+}
+
+// takePorts takes a hundred ports from below the range that the system hands out
+// by itself: else a connection could take one before the server listens there.
+func takePorts(t *testing.T) {
+	t.Helper()
+	folder := filepath.Join(os.TempDir(), "leasehold-test-ports")
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, block := range rand.Perm(220) {
+		first := 10_000 + 100*block
+		file, err := os.Create(filepath.Join(folder, strconv.Itoa(first)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			portsLeft.next, portsLeft.end = first, first+100
+			portsLeft.locked = append(portsLeft.locked, file)
+			return
+		}
+		_ = file.Close()
+	}
+	t.Fatal("other tests have taken all ports between 10000 and 32000")
 }
 
 // binary finds a program: by an environment variable, or where the Makefile

@@ -54,9 +54,7 @@ func TestRedisFrontStops(t *testing.T) {
 	if code := front.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("the front exited with %d", code)
 	}
-	if err := d.healthy(); err != nil {
-		t.Errorf("daprd did not survive it: %v", err)
-	}
+	eventually(t, recovery, "daprd survives it", d.healthy)
 }
 
 // The locks are the owners', not daprd's.

@@ -115,9 +115,7 @@ func TestLeaseholdStops(t *testing.T) {
 	if _, err := os.Stat(socketOf(folder, "memory")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
 	}
-	if err := d.healthy(); err != nil {
-		t.Errorf("daprd did not survive it: %v", err)
-	}
+	eventually(t, recovery, "daprd survives it", d.healthy)
 }
 
 // The locks are the owners', not daprd's.

@@ -14,7 +14,7 @@ import (
 
 // sdksTimeout bounds one run of the programs: several times what a busy
 // machine takes.
-const sdksTimeout = 4 * time.Minute
+const sdksTimeout = 6 * time.Minute
 
 // sdkKinds are the stores that the SDKs' programs run on: those that
 // LEASEHOLD_BACKENDS names, or all.

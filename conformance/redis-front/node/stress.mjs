@@ -23,7 +23,10 @@ class Section {
   }
 
   enter(sureUntil) {
-    if (performance.now() < this.#sureUntil) this.overlaps += 1;
+    const now = performance.now();
+    // The client was delayed: by now another may hold the lock.
+    if (now >= sureUntil) return;
+    if (now < this.#sureUntil) this.overlaps += 1;
     this.#sureUntil = sureUntil;
   }
 

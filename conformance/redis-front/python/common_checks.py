@@ -143,7 +143,10 @@ class Section:
 
     def enter(self, sure_until: float) -> None:
         with self._lock:
-            if time.monotonic() < self._sure_until:
+            now = time.monotonic()
+            if now >= sure_until:
+                return  # The thread was delayed: by now another may hold the lock.
+            if now < self._sure_until:
                 self.overlaps += 1
             self._sure_until = sure_until
 

@@ -14,6 +14,8 @@ import { expect } from "./report.mjs";
 export const STORE = process.env.LOCK_STORE ?? "locks";
 export const CALL_TIMEOUT_MS = 10000;
 export const STREAM_TIMEOUT_MS = 60000;
+// How many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE.
+const WAITS_MAX = 5;
 
 export const fresh = () => `js-${randomUUID()}`;
 export const seconds = (count) => ({ seconds: BigInt(count) });
@@ -60,20 +62,34 @@ export function errorInfo(error) {
   return info;
 }
 
-export async function expectRefusal(call, code, reason, cause = "") {
+// The code, reason and cause with which the call is refused.
+async function refusal(call) {
   try {
     await call();
   } catch (error) {
     if (!(error instanceof ConnectError)) {
       throw error;
     }
-    const info = errorInfo(error);
-    expect("code", Code[error.code], Code[code]);
-    expect("reason", info.reason, reason);
-    expect("cause", info.metadata.cause ?? "", cause);
-    return;
+    const { reason, metadata } = errorInfo(error);
+    return `${Code[error.code]} ${reason} ${metadata.cause ?? ""}`;
   }
   throw new Error("it was answered instead of refused");
+}
+
+export async function expectRefusal(call, code, reason, cause = "") {
+  expect("refusal", await refusal(call), `${Code[code]} ${reason} ${cause}`);
+}
+
+// On a busy machine the client may end a call before the answer arrives, or its outcome is unknown.
+export async function expectWaitDeadline(wait) {
+  let ended;
+  for (let waits = 0; waits < WAITS_MAX; waits++) {
+    ended = await refusal(wait);
+    if (ended !== "DeadlineExceeded  " && ended !== "Unknown OUTCOME_UNKNOWN ") {
+      break;
+    }
+  }
+  expect("end of the wait", ended, "DeadlineExceeded WAIT_DEADLINE ");
 }
 
 // The calls, with this store's name filled in.

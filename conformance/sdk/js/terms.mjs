@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { Code } from "@connectrpc/connect";
 
-import { errorInfo, expectRefusal, fresh, seconds, STORE } from "./locks.mjs";
+import { errorInfo, expectRefusal, expectWaitDeadline, fresh, seconds, STORE } from "./locks.mjs";
 import { LockMode } from "./node_modules/.stubs/leasehold/v1/locks_pb.js";
 import { expect } from "./report.mjs";
 
@@ -50,7 +50,7 @@ async function heldForAWhile(store) {
 
 async function wait(store) {
   const resource = await heldForAWhile(store);
-  await expectRefusal(() => store.lock(resource, { wait: seconds(2) }), Code.DeadlineExceeded, "WAIT_DEADLINE");
+  await expectWaitDeadline(() => store.lock(resource, { wait: seconds(1) }));
   await expectRefusal(() => store.lock(resource, { wait: seconds(0) }), Code.Aborted, "RESOURCE_LOCKED");
 }
 

@@ -8,7 +8,7 @@ import time
 import grpc
 from dapr.clients import DaprClient
 
-from locks import Locks, eventually_locks, expect_end, expect_refusal, fresh, seconds
+from locks import Locks, eventually_locks, expect_end, expect_refusal, expect_wait_deadline, fresh, seconds
 from report import Report
 from terms import TERMS
 
@@ -30,8 +30,9 @@ def lock_and_unlock(locks: Locks) -> None:
 def waiting(locks: Locks) -> None:
     resource = fresh()
     first = locks.try_lock(resource)
-    expect_refusal(lambda: locks.lock(resource, timeout_s=1), grpc.StatusCode.DEADLINE_EXCEEDED, "WAIT_DEADLINE")
-    release = threading.Timer(0.3, locks.unlock, (resource, first.lock_id))
+    expect_wait_deadline(lambda: locks.lock(resource, timeout_s=1))
+    # Long enough for the next call to be in the queue by then.
+    release = threading.Timer(3, locks.unlock, (resource, first.lock_id))
     release.start()
     second = locks.lock(resource)
     release.join()
@@ -42,7 +43,7 @@ def waiting(locks: Locks) -> None:
 
 def renewal(locks: Locks) -> None:
     resource = fresh()
-    grant = locks.try_lock(resource, ttl=seconds(2))
+    grant = locks.try_lock(resource, ttl=seconds(6))
     time.sleep(grant.ttl.seconds + 2)
     expect_refusal(lambda: locks.try_lock(resource), grpc.StatusCode.ABORTED, "RESOURCE_LOCKED")
     locks.unlock(resource, grant.lock_id)
@@ -50,7 +51,7 @@ def renewal(locks: Locks) -> None:
 
 def own_renewal(locks: Locks) -> None:
     resource = fresh()
-    grant = locks.try_lock(resource, ttl=seconds(2), no_renewal=True)
+    grant = locks.try_lock(resource, ttl=seconds(6), no_renewal=True)
     renewed = locks.renew(resource, grant.lock_id, ttl=seconds(20))
     if renewed.ttl.seconds < 20:
         raise AssertionError(f"renewed {renewed}")

@@ -22,6 +22,9 @@ STORE = os.environ.get("LOCK_STORE", "locks")
 CALL_TIMEOUT_S = 10
 STREAM_TIMEOUT_S = 60
 
+# How many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE.
+WAITS_MAX = 5
+
 
 def stream_metadata() -> list[tuple[str, str]] | None:
     """The API token: the SDK's interceptors send it with unary calls only."""
@@ -101,14 +104,28 @@ def info_of(error: grpc.RpcError) -> ErrorInfo:
     return info
 
 
-def expect_refusal(call, code: grpc.StatusCode, reason: str, cause: str = "") -> None:
+def refusal(call) -> tuple[grpc.StatusCode, str, str]:
+    """The code, reason and cause with which the call is refused."""
     try:
         call()
     except grpc.RpcError as error:
         info = info_of(error)
-        expect("refusal", (error.code(), info.reason, info.metadata.get("cause", "")), (code, reason, cause))
-        return
+        return error.code(), info.reason, info.metadata.get("cause", "")
     raise AssertionError("it was answered instead of refused")
+
+
+def expect_refusal(call, code: grpc.StatusCode, reason: str, cause: str = "") -> None:
+    expect("refusal", refusal(call), (code, reason, cause))
+
+
+def expect_wait_deadline(wait) -> None:
+    """On a busy machine the client may end a call before the answer arrives, or its outcome is unknown."""
+    deadline = grpc.StatusCode.DEADLINE_EXCEEDED
+    for _ in range(WAITS_MAX):
+        ended = refusal(wait)
+        if ended not in ((deadline, "", ""), (grpc.StatusCode.UNKNOWN, "OUTCOME_UNKNOWN", "")):
+            break
+    expect("end of the wait", ended, (deadline, "WAIT_DEADLINE", ""))
 
 
 def eventually_locks(locks: Locks, resource: str, limit_s: float) -> pb.LockResponse:

@@ -7,7 +7,17 @@ import time
 import grpc
 from leasehold.v1 import locks_pb2 as pb
 
-from locks import STORE, Locks, eventually_locks, expect_end, expect_refusal, fresh, info_of, seconds
+from locks import (
+    STORE,
+    Locks,
+    eventually_locks,
+    expect_end,
+    expect_refusal,
+    expect_wait_deadline,
+    fresh,
+    info_of,
+    seconds,
+)
 from report import expect
 
 ABORTED, NOT_FOUND = grpc.StatusCode.ABORTED, grpc.StatusCode.NOT_FOUND
@@ -56,7 +66,7 @@ def held_for_a_while(locks: Locks) -> str:
 
 def wait(locks: Locks) -> None:
     resource = held_for_a_while(locks)
-    expect_refusal(lambda: locks.lock(resource, wait=seconds(2)), DEADLINE, "WAIT_DEADLINE")
+    expect_wait_deadline(lambda: locks.lock(resource, wait=seconds(1)))
     expect_refusal(lambda: locks.lock(resource, wait=seconds(0)), ABORTED, "RESOURCE_LOCKED")
 
 

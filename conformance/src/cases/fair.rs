@@ -92,7 +92,7 @@ async fn one_release_one_waiter(world: World) -> anyhow::Result<()> {
 
 async fn expiry(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let grant = hold(&store, &Ask::of(&resource).ttl(secs(2))).await?;
+    let grant = hold(&store, &Ask::of(&resource).ttl(secs(4))).await?;
     let first = store.queue(&lock(&resource)).await?;
     let mut second = store.queue(&lock(&resource)).await?;
     first.answer_within(grant.ttl + EXPIRY_SLACK).await?.or_fail("the first waiter")?;
@@ -156,9 +156,9 @@ async fn deadline(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let first = store.queue(&lock(&resource)).await?;
-    let short = store.queue(&lock(&resource).within(secs(1))).await?;
+    let short = store.queue(&lock(&resource).within(secs(5))).await?;
     let last = store.queue(&lock(&resource)).await?;
-    wait_ended(short.answer().await?)?;
+    wait_ended(short.answer_within(secs(10)).await?)?;
     store.release(&grant).await.or_fail("Unlock")?;
     serve_in_order(&store, vec![first, last]).await
 }

@@ -99,7 +99,7 @@ async fn handed_over(world: World) -> anyhow::Result<()> {
 
 async fn taken_over(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let first = hold(&store, &Ask::of(&resource).ttl(secs(1))).await?;
+    let first = hold(&store, &Ask::of(&resource).ttl(secs(3))).await?;
     let waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     let taken = waiter.answer_within(first.ttl + EXPIRY_SLACK).await?;
     rises(&first, &taken.or_fail("the waiter")?)

@@ -54,7 +54,7 @@ async fn own_ttl(world: World) -> anyhow::Result<()> {
 /// See the case of Unlock whose next grant is made by a TryLock.
 async fn outlives(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let first = hold(&store, &Ask::of(&resource).ttl(secs(1))).await?;
+    let first = hold(&store, &Ask::of(&resource).ttl(secs(4))).await?;
     let waiter = store.queue(&lock(&resource)).await?;
     store.release(&first).await.or_fail("Unlock")?;
     let second = waiter.granted().await?;

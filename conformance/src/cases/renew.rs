@@ -64,11 +64,11 @@ async fn implemented(world: World) -> anyhow::Result<()> {
 
 async fn restarts(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let grant = hold(&store, &Ask::of(&resource).ttl(secs(2))).await?;
-    tokio::time::sleep(grant.ttl / 2).await;
+    let grant = hold(&store, &Ask::of(&resource).ttl(secs(4))).await?;
+    tokio::time::sleep(secs(1)).await;
     // Not whole seconds: a store may cut off the rest.
     let renewal =
-        store.renew(&resource, &grant.lock_id, ms(1900)).await.or_fail("RenewLock")?;
+        store.renew(&resource, &grant.lock_id, ms(3900)).await.or_fail("RenewLock")?;
     let deadline = renewal.lives_until() + EXPIRY_SLACK;
     let next = hold_by(&store, &Ask::of(&resource), deadline, "after the renewed TTL").await?;
     not_before(next.answered_at, renewal.lives_until(), "another was granted the resource")
@@ -76,7 +76,7 @@ async fn restarts(world: World) -> anyhow::Result<()> {
 
 async fn lengthens(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let grant = hold(&store, &Ask::of(&resource).ttl(secs(1))).await?;
+    let grant = hold(&store, &Ask::of(&resource).ttl(secs(3))).await?;
     let renewal =
         store.renew(&resource, &grant.lock_id, secs(60)).await.or_fail("RenewLock")?;
     not_shorter(renewal.ttl, secs(60))?;
@@ -98,9 +98,9 @@ async fn last_counts(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
     let mut longest_short = Duration::ZERO;
-    for ttl in [ms(500), secs(60), ms(700), secs(60)] {
+    for ttl in [secs(2), secs(60), ms(2500), secs(60)] {
         let renewed = store.renew(&resource, &grant.lock_id, ttl).await.or_fail("RenewLock")?;
-        if ttl < secs(1) {
+        if ttl < secs(60) {
             longest_short = longest_short.max(renewed.ttl);
         }
     }

@@ -26,7 +26,7 @@ pub(crate) fn tests(cases: &mut Cases) {
 /// A waiter must not rely on the end of the TTL that it saw when it came.
 async fn keeps_out(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let grant = hold(&store, &Ask::of(&resource).ttl(secs(1))).await?;
+    let grant = hold(&store, &Ask::of(&resource).ttl(secs(4))).await?;
     let mut waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     store.renew(&resource, &grant.lock_id, secs(60)).await.or_fail("RenewLock")?;
     tokio::time::sleep_until(grant.lives_until()).await;

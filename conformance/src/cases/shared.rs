@@ -192,7 +192,7 @@ async fn longest(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &reader(&resource).ttl(ms(200))).await?;
     let long = hold(&store, &reader(&resource).ttl(secs(4))).await?;
-    let brief = hold(&store, &reader(&resource).ttl(ms(200))).await?;
+    let brief = hold(&store, &reader(&resource).ttl(secs(2))).await?;
     // Neither a shorter grant that comes later nor its end shortens the longest.
     store.release(&brief).await.or_fail("a reader's Unlock")?;
     let deadline = long.lives_until() + EXPIRY_SLACK;

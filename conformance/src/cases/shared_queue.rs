@@ -20,9 +20,9 @@ use crate::{
 const SHARED: Demand = Demand::Features(&[Feature::Shared]);
 const FAIR: Demand = Demand::Features(&[Feature::Shared, Feature::Fair]);
 
-/// How soon the readers behind a writer that has left must be granted: twice what the
+/// How soon the readers behind a writer that has left must be granted: ten times what the
 /// protocol says, since the machine may be busy.
-pub(crate) const LET_IN_MAX: Duration = Duration::from_secs(2);
+pub(crate) const LET_IN_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn tests(cases: &mut Cases) {
     cases.add(SHARED, "a writer waits until the last reader has unlocked", last_reader);
@@ -98,7 +98,7 @@ async fn last_reader(world: World) -> anyhow::Result<()> {
 async fn expiry(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let short = hold(&store, &reader(&resource).ttl(secs(1))).await?;
-    let long = hold(&store, &reader(&resource).ttl(secs(2))).await?;
+    let long = hold(&store, &reader(&resource).ttl(secs(4))).await?;
     let waiter = store.queue_writer(&writer(&resource)).await?;
     let granted = waiter.answer_within(long.ttl.max(short.ttl) + EXPIRY_SLACK).await?;
     granted.or_fail("the waiting writer").map(drop)
@@ -132,7 +132,7 @@ async fn cancelled(world: World) -> anyhow::Result<()> {
 async fn deadline(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let held = hold(&store, &writer(&resource)).await?;
-    wait_ended(store.lock(&reader(&resource).within(secs(1))).await)?;
+    wait_ended(store.lock(&reader(&resource).within(secs(5))).await)?;
     store.release(&held).await.or_fail("the writer's Unlock")?;
     hold_soon(&store, &writer(&resource), "the only wait has ended").await.map(drop)
 }
@@ -215,8 +215,8 @@ async fn writer_cut(world: World) -> anyhow::Result<()> {
 
 async fn writer_deadline(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let (waiter, readers) = readers_behind_a_writer(&store, &store, &resource, secs(2)).await?;
-    wait_ended(waiter.answer().await?)?;
+    let (waiter, readers) = readers_behind_a_writer(&store, &store, &resource, secs(5)).await?;
+    wait_ended(waiter.answer_within(secs(10)).await?)?;
     all_granted(readers, LET_IN_MAX).await.map(drop)
 }
 

@@ -129,7 +129,7 @@ async fn expires(world: World) -> anyhow::Result<()> {
 
 async fn hands_over(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
-    let grant = granted(&store, &resource, ms(1500)).await?;
+    let grant = granted(&store, &resource, ms(3500)).await?;
     let waiter = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     tokio::time::sleep_until(grant.lives_until()).await;
     let next = waiter.answer_within(EXPIRY_SLACK).await?.or_fail("the waiter")?;
@@ -164,7 +164,7 @@ async fn exact(world: World) -> anyhow::Result<()> {
 async fn waits_do_not_renew(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let ask = Ask::of(&resource).within(secs(60));
-    let grant = granted(&store, &resource, secs(1)).await?;
+    let grant = granted(&store, &resource, secs(3)).await?;
     let mut waiters = vec![store.queue(&ask).await?];
     while !waiters.iter().any(Waiter::is_answered) {
         ensure!(

@@ -106,7 +106,7 @@ async fn hands_over(world: World) -> anyhow::Result<()> {
 
 async fn expiry(world: World) -> anyhow::Result<()> {
     let resource = world.resource();
-    let grant = hold(&world.store(), &Ask::of(&resource).ttl(secs(1))).await?;
+    let grant = hold(&world.store(), &Ask::of(&resource).ttl(secs(3))).await?;
     let waiter = world.second()?.queue(&lock(&resource)).await?;
     waiter.answer_within(grant.ttl + EXPIRY_SLACK).await?.or_fail("the waiter").map(drop)
 }

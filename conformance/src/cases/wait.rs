@@ -158,7 +158,7 @@ async fn deadline(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     hold(&store, &Ask::of(&resource)).await?;
     for _ in 0..WAITS_MAX {
-        if wait_ended(store.lock(&Ask::of(&resource).within(ms(1000))).await)? {
+        if wait_ended(store.lock(&Ask::of(&resource).within(secs(5))).await)? {
             return Ok(());
         }
     }
@@ -188,9 +188,10 @@ async fn deadline_holds_nothing(world: World) -> anyhow::Result<()> {
 async fn deadline_frees_place(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource)).await?;
-    let first = store.queue(&Ask::of(&resource).within(ms(900))).await?;
+    let first = store.queue(&Ask::of(&resource).within(secs(4))).await?;
     let second = store.queue(&lock(&resource)).await?;
-    ensure!(first.answer().await?.is_err(), "the Lock was granted a held resource");
+    let ended = first.answer_within(secs(10)).await?;
+    ensure!(ended.is_err(), "the Lock was granted a held resource");
     store.release(&grant).await.or_fail("Unlock")?;
     second.granted().await.map(drop)
 }

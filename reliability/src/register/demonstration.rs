@@ -18,7 +18,7 @@ use crate::run::Settings;
 
 const TTL_MS: u64 = 500;
 /// How long the first holder computes: it is suspended meanwhile.
-const COMPUTE_MS: u64 = 300;
+const COMPUTE_MS: u64 = 3_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Suspends a holder past its TTL while another increments: without a check of

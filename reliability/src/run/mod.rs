@@ -86,6 +86,7 @@ impl Settings {
             etcd: self.etcd.clone(),
             processes: self.processes,
             fronts,
+            operation_timeout: None,
             folder: self.folder_of(seed).join("world"),
         }
     }

@@ -15,7 +15,7 @@ use leasehold_testkit::{
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use super::{Backend, INSTANCE, Weight, member, probe::Probe};
+use super::{Backend, INSTANCE, Settings, Weight, member, probe::Probe};
 
 /// A drain ends within 10 s; the rest is for a busy machine.
 const DRAIN_MAX: Duration = Duration::from_secs(15);
@@ -43,6 +43,7 @@ pub struct Leasehold {
     pub proxies: Vec<Proxy>,
     serves: Serves,
     backend: Backend,
+    operation_timeout: Option<&'static str>,
     components: PathBuf,
     process: Process,
     clock: ClockShim,
@@ -59,19 +60,18 @@ impl Leasehold {
     pub(super) fn new(
         name: String,
         serves: Serves,
-        program: &Path,
-        backend: Backend,
+        settings: &Settings,
         proxies: Vec<Proxy>,
-        folder: &Path,
     ) -> anyhow::Result<Self> {
-        let folder = folder.join(&name);
+        let backend = settings.backend;
+        let folder = settings.folder.join(&name);
         let components = folder.join("components");
         fs::create_dir_all(&components)?;
         let clock = ClockShim::new(&folder)?;
         let sockets = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
         let store = backend.kind();
         let log = folder.join("log");
-        let mut process = Process::new(program).log_to(&log);
+        let mut process = Process::new(&settings.leasehold).log_to(&log);
         for (name, value) in clock.variables() {
             process.set_variable(name, value);
         }
@@ -90,6 +90,7 @@ impl Leasehold {
             proxies: Vec::new(),
             serves,
             backend,
+            operation_timeout: settings.operation_timeout,
             components,
             process,
             clock,
@@ -105,7 +106,8 @@ impl Leasehold {
     /// Reaches the backend over `proxies` from its next start on. Returns the previous
     /// ones.
     pub(super) fn use_ways(&mut self, proxies: Vec<Proxy>) -> anyhow::Result<Vec<Proxy>> {
-        fs::write(self.components.join("locks.yaml"), yaml(self.backend, &proxies))?;
+        let yaml = yaml(self.backend, self.operation_timeout, &proxies);
+        fs::write(self.components.join("locks.yaml"), yaml)?;
         Ok(std::mem::replace(&mut self.proxies, proxies))
     }
 
@@ -222,10 +224,10 @@ impl Leasehold {
     }
 }
 
-fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
+fn yaml(backend: Backend, operation_timeout: Option<&str>, proxies: &[Proxy]) -> String {
     use std::fmt::Write as _;
     let hosts: Vec<&str> = proxies.iter().map(Proxy::address).collect();
-    let items = match backend {
+    let mut items = match backend {
         Backend::Memory => Vec::new(),
         Backend::Redis => vec![("redisHost", hosts.join(","))],
         Backend::RedisSentinel => vec![
@@ -240,6 +242,7 @@ fn yaml(backend: Backend, proxies: &[Proxy]) -> String {
             vec![("endpoints", hosts.join(",")), ("keyPrefixPath", member::PREFIX.to_owned())]
         }
     };
+    items.extend(operation_timeout.map(|timeout| ("operationTimeout", timeout.to_owned())));
     let mut yaml = format!(
         "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata:\n  name: {INSTANCE}\nspec:\n  \
          type: lock.{}\n  version: v1\n  metadata:\n",

@@ -102,6 +102,8 @@ pub struct Settings {
     pub processes: usize,
     /// How many fronts for clients of Redis; none for memory.
     pub fronts: usize,
+    /// `operationTimeout` of all processes, unless it is the default.
+    pub operation_timeout: Option<&'static str>,
     /// Where logs and data go; kept after a failing run.
     pub folder: PathBuf,
 }
@@ -186,7 +188,16 @@ impl World {
     /// Starts a world with two processes of this build (one on memory), in a temporary
     /// folder.
     pub async fn for_test(backend: Backend, seed: u64) -> anyhow::Result<(Self, TempDir)> {
-        Self::with_fronts(backend, seed, 0).await
+        Self::with(backend, seed, 0, None).await
+    }
+
+    /// Like [`World::for_test`], with this `operationTimeout`.
+    pub async fn with_operation_timeout(
+        backend: Backend,
+        seed: u64,
+        operation_timeout: &'static str,
+    ) -> anyhow::Result<(Self, TempDir)> {
+        Self::with(backend, seed, 0, Some(operation_timeout)).await
     }
 
     /// Like [`World::for_test`], with fronts for clients of Redis.
@@ -195,6 +206,15 @@ impl World {
         seed: u64,
         fronts: usize,
     ) -> anyhow::Result<(Self, TempDir)> {
+        Self::with(backend, seed, fronts, None).await
+    }
+
+    async fn with(
+        backend: Backend,
+        seed: u64,
+        fronts: usize,
+        operation_timeout: Option<&'static str>,
+    ) -> anyhow::Result<(Self, TempDir)> {
         let folder = tempfile::tempdir()?;
         let settings = Settings {
             backend,
@@ -202,6 +222,7 @@ impl World {
             etcd: "etcd".into(),
             processes: 2,
             fronts,
+            operation_timeout,
             folder: folder.path().to_owned(),
         };
         Ok((Self::start(&settings, seed).await?, folder))

@@ -40,8 +40,7 @@ async fn one(
     store: &Store,
 ) -> anyhow::Result<Leasehold> {
     let proxies = ways(store).await?;
-    let (program, folder) = (&settings.leasehold, &settings.folder);
-    Leasehold::new(name, serves, program, settings.backend, proxies, folder)
+    Leasehold::new(name, serves, settings, proxies)
 }
 
 /// New proxies to the servers that a process is told of.

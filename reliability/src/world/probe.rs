@@ -15,15 +15,16 @@ use uuid::Uuid;
 
 use super::INSTANCE;
 
-/// Longer than `operationTimeout`, which limits every answer.
-const CALL_TIMEOUT: Duration = Duration::from_secs(8);
-/// The TTL of a probe's lock: the shortest that every backend grants.
+/// Longer than `operationTimeout`, which limits every answer, and what a busy machine adds.
+const CALL_TIMEOUT: Duration = Duration::from_secs(25);
+/// The TTL of a probe's lock, unless it is given another: the shortest that every backend grants.
 const TTL_S: i64 = 2;
 
 /// A client of [`INSTANCE`] over one socket.
 #[derive(Clone, Debug)]
 pub struct Probe {
     client: LockStoreClient<Channel>,
+    ttl_s: i64,
 }
 
 impl Probe {
@@ -33,12 +34,18 @@ impl Probe {
             .connect()
             .await
             .with_context(|| format!("no answer at {}", socket.display()))?;
-        Ok(Self { client: LockStoreClient::new(channel) })
+        Ok(Self { client: LockStoreClient::new(channel), ttl_s: TTL_S })
+    }
+
+    /// The same, with this TTL.
+    #[must_use]
+    pub fn with_ttl_s(&self, ttl_s: i64) -> Self {
+        Self { ttl_s, ..self.clone() }
     }
 
     /// Tries a lock, and returns its ID.
     pub async fn try_lock(&self, resource: &str) -> Result<(String, i64), Status> {
-        let request = request(lock_request(resource), CALL_TIMEOUT);
+        let request = request(self.lock_request(resource), CALL_TIMEOUT);
         let answer = self.client.clone().try_lock(request).await?.into_inner();
         Ok((answer.lock_id, answer.fencing_token))
     }
@@ -49,7 +56,7 @@ impl Probe {
         resource: &str,
         within: Duration,
     ) -> Result<(String, i64), Status> {
-        let request = request(lock_request(resource), within);
+        let request = request(self.lock_request(resource), within);
         let answer = self.client.clone().lock(request).await?.into_inner();
         Ok((answer.lock_id, answer.fencing_token))
     }
@@ -59,7 +66,7 @@ impl Probe {
         let message = RenewLockRequest {
             resource_id: resource.to_owned(),
             lock_id: lock_id.to_owned(),
-            ttl: Some(prost_types::Duration { seconds: TTL_S, nanos: 0 }),
+            ttl: Some(prost_types::Duration { seconds: self.ttl_s, nanos: 0 }),
             ..RenewLockRequest::default()
         };
         self.client.clone().renew_lock(request(message, CALL_TIMEOUT)).await.map(drop)
@@ -84,6 +91,14 @@ impl Probe {
             Err(why) => Err(error(&why).context("unlock")),
         }
     }
+
+    fn lock_request(&self, resource: &str) -> LockRequest {
+        LockRequest {
+            resource_id: resource.to_owned(),
+            ttl: Some(prost_types::Duration { seconds: self.ttl_s, nanos: 0 }),
+            ..LockRequest::default()
+        }
+    }
 }
 
 /// The reason in the `ErrorInfo` of a status.
@@ -97,14 +112,6 @@ pub fn reason(status: &Status) -> String {
 
 fn error(status: &Status) -> anyhow::Error {
     anyhow!("{}: {}", reason(status), status.message())
-}
-
-fn lock_request(resource: &str) -> LockRequest {
-    LockRequest {
-        resource_id: resource.to_owned(),
-        ttl: Some(prost_types::Duration { seconds: TTL_S, nanos: 0 }),
-        ..LockRequest::default()
-    }
 }
 
 fn request<T>(message: T, within: Duration) -> Request<T> {

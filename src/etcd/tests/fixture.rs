@@ -184,7 +184,15 @@ pub(crate) fn token(grant: &Grant) -> u64 {
 
 /// What a waiter gets, which must be soon.
 pub(crate) async fn soon(wait: JoinHandle<Result<Grant, BackendError>>) -> Grant {
-    tokio::time::timeout(SOON, wait).await.expect("still waiting").unwrap().unwrap()
+    granted_within(SOON, wait).await
+}
+
+/// The same within this time.
+pub(crate) async fn granted_within(
+    time: Duration,
+    wait: JoinHandle<Result<Grant, BackendError>>,
+) -> Grant {
+    tokio::time::timeout(time, wait).await.expect("still waiting").unwrap().unwrap()
 }
 
 /// Waits until something holds.

@@ -278,7 +278,7 @@ async fn a_lease_that_is_granted_after_it_was_revoked_is_revoked_again(version: 
     holds.send_replace(true);
     proxy.lead_to(server.address());
     // Over a second connection, when the first one has been silent for too long.
-    backend.try_lock(&attempt("r", TTL), until()).await.unwrap();
+    backend.try_lock(&attempt("r", TTL), Instant::now() + 3 * SOON).await.unwrap();
     let leases = server.leases().await;
     holds.send_replace(false);
     eventually("the first request is carried out", async || server.leases().await > leases)

@@ -89,6 +89,9 @@ fn main() -> ExitCode {
     // Each case mostly waits for its servers.
     arguments.test_threads.get_or_insert(4);
     let mut trials = Vec::new();
+    if let Some(why) = extent::left_out() {
+        eprintln!("ignored: elections, outages, security: {why}");
+    }
     for version in [Version::V34, Version::V36] {
         let ignored = match version.left_out() {
             Some(why) => Some(why.to_owned()),
@@ -96,7 +99,7 @@ fn main() -> ExitCode {
             None => version.program().err(),
         };
         if let Some(why) = &ignored {
-            eprintln!("{} is ignored: {why}", version.name());
+            eprintln!("ignored: {}: {why}", version.name());
         }
         let long = elections::cases()
             .into_iter()

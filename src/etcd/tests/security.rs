@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use etcd_client::{Client, GetOptions, Permission};
 use leasehold_lock::{BackendError, OpenError};
 use tempfile::TempDir;
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, Instant, sleep};
 
 use crate::{
     Case, cases,
@@ -212,11 +212,22 @@ async fn refused(items: &[(&str, &str)]) -> Vec<String> {
     }
 }
 
+/// The same from an etcd that answers, which on a busy machine may take more than one attempt.
+async fn refused_by_etcd(items: &[(&str, &str)]) -> Vec<String> {
+    let give_up = Instant::now() + SOON;
+    loop {
+        let violations = refused(items).await;
+        if !violations[0].starts_with("unavailable") || Instant::now() >= give_up {
+            return violations;
+        }
+    }
+}
+
 async fn what_etcd_refuses_is_named(version: Version) {
     let (server, _root) = with_users(version, &[]).await;
-    assert_eq!(refused(&items(&server, "/t", "wrong")).await, ["password"]);
-    assert_eq!(refused(&items(&server, "/elsewhere", "pw")).await, ["keyPrefixPath"]);
-    assert_eq!(refused(&[("endpoints", server.url.as_str())]).await, ["username"]);
+    assert_eq!(refused_by_etcd(&items(&server, "/t", "wrong")).await, ["password"]);
+    assert_eq!(refused_by_etcd(&items(&server, "/elsewhere", "pw")).await, ["keyPrefixPath"]);
+    assert_eq!(refused_by_etcd(&[("endpoints", server.url.as_str())]).await, ["username"]);
     // A user where none is asked for is no mistake.
     let open_server = EtcdServer::start(version).await;
     open_with(&items(&open_server, "/t", "pw")).await;
@@ -237,9 +248,8 @@ async fn rights_lost_later_are_reported(version: Version) {
 
 async fn wrong_endpoints_are_reported_in_time(version: Version) {
     let dead = format!("127.0.0.1:{}", leasehold_testkit::ports::free_port());
-    let in_time = Duration::from_secs(4);
     let violations =
-        tokio::time::timeout(in_time, refused(&[("endpoints", dead.as_str())])).await.unwrap();
+        tokio::time::timeout(SOON, refused(&[("endpoints", dead.as_str())])).await.unwrap();
     assert!(
         violations[0].starts_with("unavailable") && violations[0].contains(&dead),
         "{violations:?}"

@@ -45,30 +45,22 @@ async fn two(server: &EtcdServer) -> (Proxy, Shared, Shared) {
     (proxy, backend, other)
 }
 
-/// Has the process count the readers, which it then does not do again for a second. So the
-/// next request of a try is its write.
-async fn count(backend: &Shared) {
-    sleep(Duration::from_millis(1_100)).await;
-    let grant = try_read(backend, "r").await.unwrap();
-    unlock(backend, "r", &grant).await.unwrap();
-}
-
-async fn applied(server: &EtcdServer) {
-    eventually("it was applied", || async { !readers(server, "r").await.is_empty() }).await;
+async fn applied(server: &EtcdServer, count: usize) {
+    eventually("it was applied", || async { readers(server, "r").await.len() == count }).await;
 }
 
 async fn a_reader_whose_reply_was_lost_is_found_again(version: Version) {
     let server = EtcdServer::start(version).await;
     let (proxy, backend, _) = two(&server).await;
-    count(&backend).await;
-    proxy.swallow_replies(true);
+    // Only the write of a record contains this.
+    proxy.lose_reply_to("\"ttl\":");
+    proxy.refuse(true);
     let trying = {
         let backend = Arc::clone(&backend);
         tokio::spawn(async move { backend.try_lock(&requested(), until()).await })
     };
-    applied(&server).await;
-    proxy.swallow_replies(false);
-    proxy.cut();
+    applied(&server, 1).await;
+    proxy.refuse(false);
     let grant = soon(trying).await;
     assert!(grant.created);
     let found = readers(&server, "r").await;
@@ -81,20 +73,17 @@ async fn an_unknown_reader_is_undone(version: Version) {
     let server = EtcdServer::start(version).await;
     let (proxy, backend, other) = two(&server).await;
     let kept = try_read(&other, "r").await.unwrap();
-    count(&backend).await;
-    let before = server.revision().await;
-    proxy.swallow_replies(true);
+    // Only the write of a record contains this.
+    proxy.lose_reply_to("\"ttl\":");
+    proxy.refuse(true);
     let mine = requested();
-    let by = Instant::now() + Duration::from_millis(700);
+    let by = Instant::now() + Duration::from_secs(3);
     let tried = backend.try_lock(&mine, by).await;
     assert!(matches!(tried, Err(BackendError::Unknown(_))), "{tried:?}");
-    eventually("it was applied, and then undone", || async {
-        server.revision().await >= before + 2 && readers(&server, "r").await.len() == 1
-    })
-    .await;
-    proxy.swallow_replies(false);
-    proxy.cut();
+    applied(&server, 2).await;
+    proxy.refuse(false);
     eventually("it is undone", || async { undo(&backend, &mine).await.is_ok() }).await;
+    assert_eq!(readers(&server, "r").await.len(), 1);
     renew(&other, "r", &kept.lock_id, TTL).await.unwrap();
 }
 

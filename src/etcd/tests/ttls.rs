@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use leasehold_lock::BackendError;
+use tokio::time::Instant;
 
 use crate::{
     Case, cases,
@@ -42,6 +43,7 @@ async fn a_renewal_changes_the_ttl_either_way(version: Version) {
     let (a, b) = (open(&server.url).await, open(&server.url).await);
     let grant = try_lock(&a, "r").await.unwrap();
     for (backend, ttl) in [(&a, 60), (&b, 90), (&a, 2), (&b, 40), (&b, 40)] {
+        let asked = Instant::now();
         let renewed =
             renew(backend, "r", &grant.lock_id, Duration::from_secs(ttl)).await.unwrap();
         assert_eq!(renewed.ttl, Duration::from_secs(ttl));
@@ -50,10 +52,15 @@ async fn a_renewal_changes_the_ttl_either_way(version: Version) {
         assert_eq!(pair.create_revision() as u64, token(&grant));
         let lease = client.lease_client().time_to_live(pair.lease(), None).await.unwrap();
         assert_eq!(lease.granted_ttl() as u64, ttl + 1);
-        assert!(lease.ttl() as u64 >= ttl, "{} of {ttl} s are left", lease.ttl());
+        assert!(at_most(lease.ttl()) + asked.elapsed() >= renewed.ttl, "{} s", lease.ttl());
     }
     unlock(&a, "r", &grant).await.unwrap();
     assert!(try_lock(&b, "r").await.is_ok());
+}
+
+/// What is left of a lease. etcd reports whole seconds, rounded down.
+fn at_most(reported_s: i64) -> Duration {
+    Duration::from_secs((reported_s + 1) as u64)
 }
 
 /// Trap: etcd 13
@@ -88,12 +95,13 @@ async fn a_reused_lease_gives_the_whole_ttl(version: Version) {
     let backend = open(&server.url).await;
     let ttl = Duration::from_secs(4);
     for pause_ms in [0, 300, 900, 1_500, 2_600] {
+        let asked = Instant::now();
         let grant = backend.try_lock(&attempt("r", ttl), until()).await.unwrap();
         let mut client = server.client().await;
         let lease = client.get("/t/r/r/h", None).await.unwrap().kvs()[0].lease();
         let left = client.lease_client().time_to_live(lease, None).await.unwrap().ttl();
-        // etcd reports whole seconds, rounded down.
-        assert!(left >= 3, "{left} s of 4 are left after a pause of {pause_ms} ms");
+        let ends = at_most(left) + asked.elapsed();
+        assert!(ends >= ttl, "{left} s of 4 are left after a pause of {pause_ms} ms");
         unlock(&backend, "r", &grant).await.unwrap();
         tokio::time::sleep(Duration::from_millis(pause_ms)).await;
     }

@@ -3,7 +3,9 @@
 use std::{path::Path, time::Duration};
 
 use leasehold_component::SocketMode;
-use leasehold_lock::{AcquireRequest, Feature, Holder, LockError, RequestId, Store};
+use leasehold_lock::{
+    AcquireRequest, Feature, Holder, LockError, RequestId, Store, inspect::PageRequest,
+};
 use leasehold_pluggable::socket_path;
 
 use leasehold::command::{
@@ -83,6 +85,13 @@ async fn a_wait_is_handed_the_lock_and_counts_its_ttl_from_then() {
         let store = store.clone();
         async move { store.lock(asked).await }
     });
+    let queued = async {
+        let resource = "r".parse().unwrap();
+        while store.get(&resource, &PageRequest::first(1)).await.unwrap().waiters == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(8), queued).await.expect("it does not wait");
     let wait = Duration::from_millis(300);
     sleep(wait).await;
     unlock(&store, "r", held.lock_id.as_str()).await.unwrap();
@@ -115,7 +124,7 @@ async fn an_unreceived_grant_is_released_at_once() {
             sleep(Duration::from_millis(10)).await;
         }
     };
-    timeout(Duration::from_secs(2), free).await.expect("held until its TTL");
+    timeout(Duration::from_secs(8), free).await.expect("held until its TTL");
 }
 
 #[tokio::test]

@@ -81,10 +81,14 @@ async fn without_a_server_it_did_not_happen_and_does_not_later() {
 async fn a_silent_server_makes_the_outcome_unknown_and_it_is_settled_afterwards() {
     let server = RedisServer::start();
     let store = open_with(&server, &[("operationTimeout", "300ms")]).await;
-    let mut connection = server.connect();
-    let () = ask(&mut connection, &["CLIENT", "PAUSE", "1500", "ALL"]);
+    server.process.suspend().unwrap();
     let unknown = store.try_lock(request("r", MINUTE)).await;
     assert!(matches!(unknown, Err(LockError::OutcomeUnknown(_))), "{unknown:?}");
+    // So long that the connection is doubted, too.
+    for _ in 0..3 {
+        store.try_lock(request("r", MINUTE)).await.unwrap_err();
+    }
+    server.process.resume().unwrap();
     // Whatever had been sent is ordered before its clean-up, or ended with its
     // connection: another caller gets the lock, and its grant stays.
     let granted = soon(async {
@@ -97,7 +101,7 @@ async fn a_silent_server_makes_the_outcome_unknown_and_it_is_settled_afterwards(
     .await;
     granted.receipt.accept();
     store.clone().retire().await;
-    let value: String = ask(&mut connection, &["GET", "r"]);
+    let value: String = ask(&mut server.connect(), &["GET", "r"]);
     assert_eq!(value, granted.lock_id.as_str());
 }
 
@@ -230,17 +234,15 @@ async fn a_waiter_keeps_its_turn_where_nobody_may_publish() {
 
 /// Whatever shared locks need.
 async fn share_with_documented_permissions(store: &Store, connection: &mut redis::Connection) {
-    let shared =
-        AcquireRequest { mode: leasehold_lock::Mode::Shared, ..request("r", SECOND / 5) };
+    let shared = AcquireRequest { mode: leasehold_lock::Mode::Shared, ..request("r", MINUTE) };
     store.try_lock(shared.clone()).await.unwrap().receipt.accept();
+    end_in(connection, 1);
     until("over", || ask::<i64>(connection, &["EXISTS", "r"]) == 0).await;
-    let brief = shared.clone();
-    let shared = AcquireRequest { ttl: Some(MINUTE), ..shared };
     let reader = store.try_lock(shared.clone()).await.unwrap();
     reader.receipt.accept();
-    let brief = store.try_lock(brief).await.unwrap();
+    let brief = store.try_lock(shared.clone()).await.unwrap();
     brief.receipt.accept();
-    until("over", || super::shared::is_over(connection, &brief)).await;
+    super::shared::end_reader_in(connection, &brief, -1);
     // The next drops what has expired.
     store.try_lock(shared.clone()).await.unwrap().receipt.accept();
     store.renew(renewal(&reader, "r", MINUTE)).await.unwrap();

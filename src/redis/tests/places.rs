@@ -94,7 +94,7 @@ async fn an_unlock_by_another_client_is_noticed() {
     })
     .await;
     let () = ask(&mut connection, &["DEL", "r"]);
-    in_four_seconds(first).await.unwrap().unwrap();
+    in_few_lapses(first).await.unwrap().unwrap();
 }
 
 /// A store with a held lock, and a resource that many wait for.

@@ -121,14 +121,19 @@ async fn a_release_that_did_not_happen_is_completed_when_tried_again() {
 async fn the_clean_up_of_an_attempt_takes_effect_after_what_it_sent() {
     let server = RedisServer::start();
     let backend = backend(&server.address()).await;
-    let mut connection = server.connect();
     // Still on its way when its attempt is given up.
     let gone = attempt("gone");
-    let () = ask(&mut connection, &["CLIENT", "PAUSE", "300", "WRITE"]);
-    let sent = backend.try_lock(&gone, tokio::time::Instant::now() + SECOND / 10).await;
+    server.process.suspend().unwrap();
+    let sent = backend.try_lock(&gone, tokio::time::Instant::now() + SECOND / 2).await;
     assert!(matches!(sent, Err(BackendError::Unknown(_))), "{sent:?}");
-    backend.unlock(&release(ReleaseOf::Attempt(gone)), in_time()).await.unwrap();
-    assert_eq!(ask::<i64>(&mut connection, &["EXISTS", "r"]), 0);
+    let clean_up = release(ReleaseOf::Attempt(gone));
+    let resume = async {
+        tokio::time::sleep(SECOND / 5).await;
+        server.process.resume().unwrap();
+    };
+    let (cleaned_up, ()) = tokio::join!(backend.unlock(&clean_up, in_time()), resume);
+    cleaned_up.unwrap();
+    assert_eq!(ask::<i64>(&mut server.connect(), &["EXISTS", "r"]), 0);
 }
 
 /// Trap: redis 7

@@ -89,7 +89,8 @@ async fn idle_waiters_cost_little() {
 async fn what_expires_is_handed_over_without_a_notice() {
     let server = RedisServer::start();
     let store = open(&server).await;
-    take(&store, "r", SECOND / 2).await;
+    take(&store, "r", MINUTE).await;
+    end_in(&mut server.connect(), 500);
     soon(wait(&store, "r", MINUTE)).await.unwrap().unwrap();
 }
 
@@ -99,7 +100,7 @@ async fn a_short_grant_after_a_long_one_is_noticed_by_another_process() {
     let (here, there) = (open(&server).await, open(&server).await);
     let held = take(&here, "r", MINUTE).await;
     let mut connection = server.connect();
-    let first = wait(&here, "r", SECOND);
+    let first = wait(&here, "r", SECOND * 3);
     until("queued", || waiting(&mut connection, "r") == 1).await;
     let second = wait(&there, "r", MINUTE);
     until("queued", || waiting(&mut connection, "r") == 2).await;
@@ -215,13 +216,15 @@ async fn wait_unreceived(store: &Store, patience: Duration) {
 async fn waiters_whose_queue_was_deleted_enter_again() {
     let server = RedisServer::start();
     let store = open(&server).await;
-    take(&store, "r", SECOND * 2).await;
-    let waiters = [wait(&store, "r", SECOND / 2), wait(&store, "r", SECOND / 2)];
+    take(&store, "r", MINUTE).await;
+    let waiters = [wait(&store, "r", MINUTE), wait(&store, "r", MINUTE)];
     let mut connection = server.connect();
     until("queued", || waiting(&mut connection, "r") == 2).await;
     let () = ask(&mut connection, &["FLUSHALL"]);
-    for waiter in waiters {
-        soon(waiter).await.unwrap().unwrap();
+    let (first, _, others) = soon(futures_util::future::select_all(waiters)).await;
+    store.unlock(unlock(&first.unwrap().unwrap(), "r")).await.unwrap();
+    for other in others {
+        soon(other).await.unwrap().unwrap();
     }
 }
 

@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
-const SHORT: Duration = Duration::from_millis(200);
 /// How much sooner or later the next release comes.
 const STEP: Duration = Duration::from_micros(100);
 
 /// A's grant has expired, and B holds the resource.
 async fn taken_over(server: &RedisServer, store: &Store) -> (Granted, Granted) {
-    let late = take(store, "r", SHORT).await;
+    let late = take(store, "r", MINUTE).await;
     let mut connection = server.connect();
+    end_in(&mut connection, 1);
     until("expired", || ask::<i64>(&mut connection, &["EXISTS", "r"]) == 0).await;
     (late, take(store, "r", MINUTE).await)
 }
@@ -112,13 +112,13 @@ async fn a_stepped_clock_changes_no_expiry_and_no_order_of_tokens() {
     let store = leasehold_redis::KIND.open(items, clock, None).await.unwrap();
     let mut last = None;
     for step_us in [HOUR_US * 500_001, HOUR_US * 499_999, 0] {
-        let granted = take(&store, "r", SECOND).await;
+        let granted = take(&store, "r", SECOND * 2).await;
         assert!(granted.token > last);
         last = granted.token;
         now_us.store(step_us, Ordering::Relaxed);
-        let renewed = store.renew(renewal(&granted, "r", SECOND)).await.unwrap();
-        let next = soon(wait(&store, "r", SECOND)).await.unwrap().unwrap();
-        assert!(next.since >= renewed.since + SECOND, "it ended before its TTL");
+        let renewed = store.renew(renewal(&granted, "r", SECOND * 2)).await.unwrap();
+        let next = soon(wait(&store, "r", MINUTE)).await.unwrap().unwrap();
+        assert!(next.since >= renewed.since + SECOND * 2, "it ended before its TTL");
         last = last.max(next.token);
         store.unlock(unlock(&next, "r")).await.unwrap();
     }

@@ -5,7 +5,7 @@ use leasehold_testkit::proxy::Conduct;
 use super::{dead::freeze_as, *};
 
 /// The names of this many processes.
-fn names(count: usize) -> Vec<String> {
+pub(super) fn names(count: usize) -> Vec<String> {
     (1..=count).map(|n| format!("{n:032x}")).collect()
 }
 
@@ -50,7 +50,7 @@ async fn waiters_of_a_host_that_vanished_do_not_fill_a_queue() {
             tokio::time::sleep(SECOND / 20).await;
         }
     };
-    in_four_seconds(others).await;
+    in_few_lapses(others).await;
     live.abort();
     gone.iter().for_each(tokio::task::JoinHandle::abort);
 }
@@ -67,8 +67,7 @@ async fn sixty_hosts_that_vanished_cost_two_lapses() {
     let live = wait(&store, "r", MINUTE);
     until("queued", || waiting(&mut connection, "r") == 61).await;
     store.unlock(unlock(&held, "r")).await.unwrap();
-    // 4 s, and what a busy machine adds.
-    tokio::time::timeout(SECOND * 5, live).await.expect("two lapses").unwrap().unwrap();
+    in_few_lapses(live).await.unwrap().unwrap();
 }
 
 /// Each of them kept readers out until a look had asked it alone.
@@ -81,8 +80,7 @@ async fn sixty_writers_that_vanished_keep_readers_out_no_longer_than_one() {
         || AcquireRequest { mode: leasehold_lock::Mode::Shared, ..request("r", MINUTE) };
     store.try_lock(shared()).await.unwrap().receipt.accept();
     let _silent = vanished(&server, &names(60));
-    let reader = tokio::time::timeout(SECOND * 5, store.lock(shared()));
-    reader.await.expect("one question").unwrap().receipt.accept();
+    in_few_lapses(store.lock(shared())).await.unwrap().receipt.accept();
 }
 
 /// Nobody who waited long enough to see a lapse ever came.
@@ -180,8 +178,11 @@ async fn the_first_process_back_after_a_cut_drops_nobody() {
     until("gone", || processes(&mut connection).len() < 2).await;
     first.unlock(unlock(&held, "r")).await.unwrap();
     assert_eq!(places(&mut connection, "r"), before[1..], "the second keeps its place");
+    // On a busy machine the later one may need longer than it has to confirm, and to answer.
+    let _: i64 = ask(&mut connection, &["PEXPIRE", "r", "30000"]);
+    let _: i64 = ask(&mut connection, &["DEL", &key('a', "r")]);
     there.refuse(false);
-    let granted = in_four_seconds(one).await.unwrap().unwrap();
+    let granted = soon(one).await.unwrap().unwrap();
     assert_eq!(places(&mut connection, "r"), before[1..]);
     later.unlock(unlock(&granted, "r")).await.unwrap();
     soon(two).await.unwrap().unwrap();

@@ -1,6 +1,9 @@
 //! Several members.
 
-use super::{EtcdServer, MemberConfig, STARTS_MAX, Tls, Version};
+use anyhow::Context as _;
+
+use super::{EtcdServer, MemberConfig, STARTS_MAX, Tls, Version, server::READY_WITHIN};
+use crate::wait::eventually;
 
 /// Several members; TLS towards clients if asked.
 #[derive(Debug)]
@@ -39,16 +42,21 @@ impl EtcdCluster {
         self.members.iter().map(|member| member.url.as_str()).collect::<Vec<_>>().join(",")
     }
 
-    /// Which member leads.
+    /// Which member leads, once one does.
     pub async fn leader(&self) -> usize {
+        let leads = async || self.find_leader().await.context("nobody leads");
+        eventually(READY_WITHIN, "a member leads", leads).await.unwrap()
+    }
+
+    async fn find_leader(&self) -> Option<usize> {
         for (n, member) in self.members.iter().enumerate() {
             let mut client = member.client().await;
             if let Ok(status) = client.status().await
                 && status.leader() == status.header().unwrap().member_id()
             {
-                return n;
+                return Some(n);
             }
         }
-        panic!("nobody leads")
+        None
     }
 }

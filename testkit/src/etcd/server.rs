@@ -15,7 +15,7 @@ use super::{STARTS_MAX, Tls, Version};
 use crate::{ports::free_address, process::Process, wait::eventually};
 
 /// How long a server may take to answer.
-const READY_WITHIN: Duration = Duration::from_secs(30);
+pub(super) const READY_WITHIN: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(30);
 
 /// The configuration of a member.

@@ -78,7 +78,7 @@ pub(super) async fn serve(mut client: TcpStream, control: &Control) {
         Admission::HalfOpen => {
             tokio::select! {
                 _ = conduct.wait_for(|now| now.admission != Admission::HalfOpen) => {}
-                () = read_to_end(&mut client) => {}
+                () = read_to_end(&mut client, control) => {}
             }
             return;
         }
@@ -87,6 +87,7 @@ pub(super) async fn serve(mut client: TcpStream, control: &Control) {
         None => (None, Vec::new()),
         Some(origin) => {
             let Some(first) = head(&mut client, origin).await else { return };
+            control.requested(first.len());
             (origin(&first), first)
         }
     };
@@ -218,6 +219,8 @@ impl Pump<'_> {
                         if self.of_replies {
                             let replied = &self.control.replied_bytes;
                             replied.fetch_add(length as u64, Ordering::Relaxed);
+                        } else {
+                            self.control.requested(length);
                         }
                     }
                     // The end of the stream is lost, too.
@@ -261,7 +264,9 @@ async fn head(client: &mut TcpStream, origin: Origin) -> Option<Vec<u8>> {
     (!head.is_empty()).then_some(head)
 }
 
-async fn read_to_end(client: &mut TcpStream) {
+async fn read_to_end(client: &mut TcpStream, control: &Control) {
     let mut scrap = [0; 4096];
-    while let Ok(1..) = client.read(&mut scrap).await {}
+    while let Ok(length @ 1..) = client.read(&mut scrap).await {
+        control.requested(length);
+    }
 }

@@ -53,6 +53,7 @@ struct Control {
     resets: watch::Sender<u64>,
     connections: watch::Sender<Connections>,
     ended: watch::Sender<bool>,
+    requested_bytes: AtomicU64,
     replied_bytes: AtomicU64,
     /// A part of the next request that gets a special fate, and that fate.
     awaited: Mutex<Option<(Vec<u8>, Fate)>>,
@@ -112,6 +113,7 @@ impl Proxy {
             resets: watch::Sender::default(),
             connections: watch::Sender::default(),
             ended: watch::Sender::default(),
+            requested_bytes: AtomicU64::new(0),
             replied_bytes: AtomicU64::new(0),
             awaited: Mutex::new(None),
             deliver: Notify::new(),
@@ -210,6 +212,11 @@ impl Proxy {
         self.control.connections.borrow().admitted
     }
 
+    /// Bytes that clients have sent, as far as they were read: those that a fault holds were not.
+    pub fn requested_bytes(&self) -> u64 {
+        self.control.requested_bytes.load(Ordering::Relaxed)
+    }
+
     /// Bytes that the server has sent.
     pub fn replied_bytes(&self) -> u64 {
         self.control.replied_bytes.load(Ordering::Relaxed)
@@ -230,6 +237,10 @@ impl Drop for Proxy {
 }
 
 impl Control {
+    fn requested(&self, bytes: usize) {
+        self.requested_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
     /// The fate of this request. No other is awaited afterwards.
     fn fate(&self, request: &[u8]) -> Option<Fate> {
         let mut awaited = self.awaited.lock();

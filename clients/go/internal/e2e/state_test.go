@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -39,18 +41,21 @@ var daprd = sync.OnceValues(func() (string, error) {
 	if err := os.WriteFile(filepath.Join(path, "state.yaml"), []byte(component), 0o600); err != nil {
 		return "", err
 	}
+	// Below those that the system gives to connections: one could take it before daprd listens there.
 	var ports []int
-	var held []net.Listener
-	for range 3 {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return "", err
+	for _, port := range rand.Perm(22_000) {
+		port += 10_000
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			_ = listener.Close()
+			ports = append(ports, port)
 		}
-		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
-		held = append(held, listener)
+		if len(ports) == 3 {
+			break
+		}
 	}
-	for _, listener := range held { // all three at once, so that they differ
-		_ = listener.Close()
+	if len(ports) < 3 {
+		return "", errors.New("no free port")
 	}
 	arguments := []string{
 		"--app-id", "fences", "--resources-path", path, "--dapr-listen-addresses", "127.0.0.1", "--log-level", "fatal",

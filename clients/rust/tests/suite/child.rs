@@ -149,7 +149,6 @@ pub(crate) async fn the_address_and_token_come_from_the_environment(backend: Arc
 
 /// Every call sends the token: the questions, the unlock, and a parameter comes first.
 async fn a_held_lock_is_confirmed_with_the_token(stage: &Stage, token: &str) {
-    const TTL: Duration = Duration::from_secs(2);
     let refused = stage.builder().api_token("another").build().unwrap();
     let reason = refused.lock("confirmed").acquire().await.unwrap_err().reason().to_owned();
     assert_eq!(reason, "UNAUTHENTICATED");

@@ -64,7 +64,7 @@ pub(crate) async fn a_lock_is_taken_and_released(backend: Arc<Backend>) {
 
 /// The same deadline from CheckLocks as from the grant.
 pub(crate) async fn stop_before_counts(backend: Arc<Backend>) {
-    const TTL: Duration = Duration::from_secs(6);
+    const TTL: Duration = Duration::from_secs(12);
     let (locks, stop_before) = (backend.shared().locks(), TTL / 3);
     let ask = || locks.lock(own("stop")).ttl(TTL).stop_before(stop_before).acquire();
     let lock = ask().await.unwrap();

@@ -17,10 +17,15 @@ use crate::{
     stage::Backend,
     support::{
         PATIENCE, TTL, cause_of, eventually, eventually_free, eventually_waiting, force_unlock,
-        is_held, on_one_thread,
+        inspect, is_held, on_one_thread,
     },
     work::{Endless, Task},
 };
+
+/// The TTL of a lock that is to be lost, and the part of it that is left when a silent sidecar
+/// costs the lock: on a busy machine the loss is noticed late.
+const LOSS_TTL: Duration = Duration::from_secs(9);
+const STOP_BEFORE: Duration = Duration::from_secs(4);
 
 /// The error of endless work, which comes only if the work is cancelled.
 async fn cancelled(task: Task) -> RunError<Infallible> {
@@ -32,7 +37,7 @@ async fn cancelled(task: Task) -> RunError<Infallible> {
 /// reported.
 async fn lose(locks: &Locks, name: &str, lose: impl AsyncFnOnce()) -> (Cause, Duration) {
     let work = Endless::default();
-    let task = work.spawn(locks.lock(name).ttl(TTL));
+    let task = work.spawn(locks.lock(name).ttl(LOSS_TTL).stop_before(STOP_BEFORE));
     work.started().await;
     let begin = Instant::now();
     lose().await;
@@ -43,7 +48,7 @@ async fn lose(locks: &Locks, name: &str, lose: impl AsyncFnOnce()) -> (Cause, Du
 
 pub(crate) async fn max_hold_ends_the_lock(backend: Arc<Backend>) {
     let (locks, work) = (backend.shared().locks(), Endless::default());
-    let limited = locks.lock("max-hold").max_hold(Duration::from_secs(1));
+    let limited = locks.lock("max-hold").max_hold(Duration::from_secs(3));
     let error = cancelled(work.spawn(limited)).await;
     assert_eq!(cause_of(&error), Cause::MaxHold);
     assert!(work.has_ended());
@@ -52,25 +57,29 @@ pub(crate) async fn max_hold_ends_the_lock(backend: Arc<Backend>) {
 
 /// The local deadline comes first: that of the grant, or that of an answer of CheckLocks.
 pub(crate) async fn max_hold_ends_a_lock_of_a_short_ttl(backend: Arc<Backend>) {
-    let locks = backend.shared().locks();
-    for max_hold in [TTL / 3, TTL - TTL / 60, TTL * 3 / 2] {
-        let (work, begin) = (Endless::default(), Instant::now());
-        let limited = locks.lock("max-hold-2").wait(PATIENCE).ttl(TTL).max_hold(max_hold);
-        let task = work.spawn(limited);
-        work.started().await;
-        let granted = Instant::now();
-        assert_eq!(cause_of(&cancelled(task).await), Cause::MaxHold, "{max_hold:?}");
-        // `stop_before` is a tenth of the shorter one. The end of an earlier lock may have been
-        // waited for, and the machine may be busy.
-        assert!(begin.elapsed() > max_hold / 2, "{max_hold:?}");
-        assert!(granted.elapsed() < max_hold + PATIENCE / 10, "{max_hold:?}");
+    const TTL: Duration = LOSS_TTL;
+    let limits = [TTL * 2 / 5, TTL - TTL / 60, TTL * 3 / 2].map(|max_hold| {
+        let locks = backend.shared().locks();
+        tokio::spawn(async move {
+            let (work, begin) = (Endless::default(), Instant::now());
+            let name = format!("max-hold-{max_hold:?}");
+            let limited = locks.lock(name).ttl(TTL).max_hold(max_hold);
+            let error = cancelled(work.spawn(limited)).await;
+            assert_eq!(cause_of(&error), Cause::MaxHold, "{max_hold:?}");
+            // `stop_before` is a tenth of the shorter one, and the machine may be busy.
+            assert!(begin.elapsed() > max_hold / 2, "{max_hold:?}");
+            assert!(begin.elapsed() < max_hold + PATIENCE / 3, "{max_hold:?}");
+        })
+    });
+    for limit in limits {
+        limit.await.unwrap();
     }
 }
 
 /// Even if the sidecar cannot report it, and would hold the lock for longer.
 pub(crate) async fn max_hold_ends_a_lock_without_the_sidecar(backend: Arc<Backend>) {
     let (stage, work) = (backend.start(), Endless::default());
-    let limited = stage.locks().lock("max-hold-3").ttl(3 * PATIENCE).max_hold(TTL);
+    let limited = stage.locks().lock("max-hold-3").ttl(3 * PATIENCE).max_hold(TTL / 2);
     let task = work.spawn(limited);
     work.started().await;
     stage.command("suspend");
@@ -119,7 +128,7 @@ pub(crate) async fn a_suspended_sidecar_cancels_the_work_before_the_deadline(
     let suspend = async || stage.command("suspend");
     let (cause, after) = lose(&stage.locks(), "suspended", suspend).await;
     assert_eq!(cause, Cause::Unconfirmed);
-    assert!(after < TTL, "{after:?}");
+    assert!(after < LOSS_TTL, "{after:?}");
     stage.command("resume");
 }
 
@@ -130,7 +139,7 @@ pub(crate) async fn a_cut_off_sidecar_cancels_the_work_before_the_deadline(
     let stall = async || stage.command("stall");
     let (cause, after) = lose(&stage.locks_by_proxy(), "cut-off", stall).await;
     assert_eq!(cause, Cause::Unconfirmed);
-    assert!(after < TTL, "{after:?}");
+    assert!(after < LOSS_TTL, "{after:?}");
 }
 
 pub(crate) async fn a_cut_connection_cancels_the_work(backend: Arc<Backend>) {
@@ -220,14 +229,15 @@ pub(crate) async fn a_loss_is_not_starved(backend: Arc<Backend>) {
         }
     });
     let locks = backend.shared().locks();
-    eventually("it is held", async || is_held(&locks, "starved").await).await;
+    // Not by a try, which may take the lock.
+    eventually("it is held", async || !inspect(&locks, "starved").await.0.is_empty()).await;
     force_unlock(&locks, "starved").await;
     assert_eq!(cause_of(&losing.await.unwrap()), Cause::Forced);
 }
 
 /// A question that fails is asked again, so that a pause of the network costs no lock.
 pub(crate) async fn a_short_silence_of_the_sidecar_is_survived(backend: Arc<Backend>) {
-    const TTL: Duration = Duration::from_secs(6);
+    const TTL: Duration = Duration::from_secs(10);
     let stage = backend.start();
     let lock = stage.locks_by_proxy().lock("silence").ttl(TTL).acquire().await.unwrap();
     stage.command("stall");

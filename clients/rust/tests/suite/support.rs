@@ -12,8 +12,8 @@ use tokio::{
 
 /// Longer than any awaited event takes, also on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-/// The TTL of the cases that lose a lock; etcd has none under 2 s.
-pub(crate) const TTL: Duration = Duration::from_secs(3);
+/// A TTL that a case can wait for. A busy machine may renew and confirm the lock late.
+pub(crate) const TTL: Duration = Duration::from_secs(6);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Runs a case, with a time limit.

@@ -49,12 +49,14 @@ func waiting(s locks.Store) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.Lock(time.Second, &pb.LockRequest{ResourceId: resource})
-	if err := locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""); err != nil {
+	if err := locks.WaitDeadline(func() (*pb.LockResponse, error) {
+		return s.Lock(time.Second, &pb.LockRequest{ResourceId: resource})
+	}); err != nil {
 		return err
 	}
 	released := make(chan error, 1)
-	time.AfterFunc(300*time.Millisecond, func() { released <- s.Unlock(resource, first.LockId) })
+	// Long enough for the next call to be in the queue by then.
+	time.AfterFunc(3*time.Second, func() { released <- s.Unlock(resource, first.LockId) })
 	second, err := s.Lock(locks.CallTimeout, &pb.LockRequest{ResourceId: resource})
 	if err := errors.Join(err, <-released); err != nil {
 		return err
@@ -68,7 +70,7 @@ func waiting(s locks.Store) error {
 func renewal(s locks.Store) error {
 	resource := locks.Fresh()
 	grant, err := s.Try(&pb.LockRequest{
-		ResourceId: resource, Ttl: durationpb.New(2 * time.Second),
+		ResourceId: resource, Ttl: durationpb.New(6 * time.Second),
 	})
 	if err != nil {
 		return err
@@ -78,12 +80,10 @@ func renewal(s locks.Store) error {
 
 func ownRenewal(s locks.Store) error {
 	resource := locks.Fresh()
-	request := func() *pb.LockRequest {
-		return &pb.LockRequest{
-			ResourceId: resource, NoRenewal: true, Ttl: durationpb.New(2 * time.Second),
-		}
+	request := func(ttl time.Duration) *pb.LockRequest {
+		return &pb.LockRequest{ResourceId: resource, NoRenewal: true, Ttl: durationpb.New(ttl)}
 	}
-	grant, err := s.Try(request())
+	grant, err := s.Try(request(6 * time.Second))
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func ownRenewal(s locks.Store) error {
 	if err := stillHeldAfter(s, resource, grant); err != nil {
 		return err
 	}
-	if _, err := s.Try(request()); err != nil {
+	if _, err := s.Try(request(2 * time.Second)); err != nil {
 		return err
 	}
 	next, err := s.EventuallyLocks(resource, 10*time.Second)

@@ -117,8 +117,10 @@ func wait(s locks.Store) error {
 	lock := func(wait time.Duration) (*pb.LockResponse, error) {
 		return s.Lock(locks.CallTimeout, &pb.LockRequest{ResourceId: resource, Wait: durationpb.New(wait)})
 	}
-	_, err = lock(2 * time.Second)
-	return errors.Join(locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""), locked(lock(0)))
+	return errors.Join(
+		locks.WaitDeadline(func() (*pb.LockResponse, error) { return lock(time.Second) }),
+		locked(lock(0)),
+	)
 }
 
 func waitOfAStream(s locks.Store) error {

@@ -31,9 +31,10 @@ async fn the_key_ends_with_the_last_reader_whoever_comes_renews_and_goes() {
 async fn a_renewal_extends_no_other_shared_grant() {
     let server = RedisServer::start();
     let store = open(&server).await;
-    let dead = read(&store, "r", SECOND / 2).await;
+    let dead = read(&store, "r", MINUTE).await;
     let live = read(&store, "r", MINUTE).await;
     let mut connection = server.connect();
+    end_reader_in(&mut connection, &dead, 500);
     let over = Instant::now() + SECOND;
     while Instant::now() < over {
         store.renew(renewal(&live, "r", MINUTE)).await.unwrap();
@@ -62,16 +63,13 @@ async fn the_last_release_leaves_no_key() {
 async fn an_expired_shared_grant_exists_for_no_verb() {
     let server = RedisServer::start();
     let store = open_with(&server, &[("maxHolders", "2")]).await;
-    let asked = AcquireRequest {
-        request_id: RequestId::new("once").unwrap(),
-        ..shared("r", SECOND / 5)
-    };
+    let asked =
+        AcquireRequest { request_id: RequestId::new("once").unwrap(), ..shared("r", MINUTE) };
     let dead = store.try_lock(asked.clone()).await.unwrap();
     dead.receipt.accept();
     read(&store, "r", MINUTE).await;
     let expired = Err(LockError::NotFound { held: true });
-    let mut connection = server.connect();
-    until("over", || is_over(&mut connection, &dead)).await;
+    end_reader_in(&mut server.connect(), &dead, -1);
     assert_eq!(store.renew(renewal(&dead, "r", MINUTE)).await.map(drop), expired);
     assert_eq!(store.unlock(unlock(&dead, "r")).await, expired);
     let newer = store.try_lock(asked).await.unwrap();
@@ -158,11 +156,11 @@ async fn the_only_reader_past_its_end_holds_nothing_though_its_key_is_there() {
     let server = RedisServer::start();
     let store = open(&server).await;
     let mut connection = server.connect();
-    let reader = read(&store, "r", Duration::from_millis(300)).await;
+    let reader = read(&store, "r", MINUTE).await;
     for key in ["r", "\x01r{2Rk}r", "\x01e{2Rk}r", "\x01t{2Rk}r"] {
         let () = ask(&mut connection, &["PERSIST", key]);
     }
-    until("past its end", || is_over(&mut connection, &reader)).await;
+    end_reader_in(&mut connection, &reader, -1);
     let late = store.unlock(unlock(&reader, "r")).await;
     assert_eq!(late.unwrap_err(), LockError::NotFound { held: false });
 }

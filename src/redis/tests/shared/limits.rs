@@ -27,7 +27,8 @@ async fn an_expired_reader_makes_room_for_one_that_waits() {
     let server = RedisServer::start();
     let store = open_with(&server, &[("maxHolders", "2")]).await;
     read(&store, "r", MINUTE).await;
-    read(&store, "r", SECOND).await;
+    let brief = read(&store, "r", MINUTE).await;
+    end_reader_in(&mut server.connect(), &brief, 1000);
     soon(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
@@ -140,8 +141,8 @@ async fn a_reader_that_has_waited_removes_expired_ones_too() {
     let store = open(&server).await;
     let mut connection = server.connect();
     read(&store, "r", MINUTE).await;
-    let brief = read(&store, "r", SECOND / 10).await;
-    until("over", || is_over(&mut connection, &brief)).await;
+    let brief = read(&store, "r", MINUTE).await;
+    end_reader_in(&mut connection, &brief, -1);
     let writer = wait(&store, "r", MINUTE);
     until("queued", || waiting(&mut connection, "r") == 1).await;
     let reader = wait_to_read(&store, "r");

@@ -63,8 +63,20 @@ fn ends(connection: &mut redis::Connection) -> (i64, i64) {
     (key, last.get(1).map_or(-2, |end| end.parse().unwrap()))
 }
 
+/// Makes a shared grant of `r` end in so many milliseconds: see `end_in`.
+pub(super) fn end_reader_in(
+    connection: &mut redis::Connection,
+    granted: &Granted,
+    left_ms: i64,
+) {
+    let (seconds, micros): (i64, i64) = ask(connection, &["TIME"]);
+    let end = (seconds * 1000 + micros / 1000 + left_ms).to_string();
+    let lock_id = granted.lock_id.as_str();
+    let _: i64 = ask(connection, &["ZADD", "\x01e{2Rk}r", "XX", &end, lock_id]);
+}
+
 /// Whether the TTL of a shared grant of `r` is over. Its entry must still be there.
-pub(super) fn is_over(connection: &mut redis::Connection, granted: &Granted) -> bool {
+fn is_over(connection: &mut redis::Connection, granted: &Granted) -> bool {
     let end: String = ask(connection, &["ZSCORE", "\x01e{2Rk}r", granted.lock_id.as_str()]);
     let (seconds, micros): (i64, i64) = ask(connection, &["TIME"]);
     end.parse::<i64>().unwrap() < seconds * 1000 + micros / 1000

@@ -1,7 +1,10 @@
 //! Waiters in both modes whose process has died, or stands still.
 
 use super::{
-    super::dead::{FROZEN, freeze, freeze_as},
+    super::{
+        dead::{FROZEN, freeze, freeze_as},
+        vanished::names,
+    },
     *,
 };
 
@@ -17,7 +20,7 @@ async fn released_to(
 ) {
     until("queued", || waiting(connection, "r") == queued).await;
     store.unlock(unlock(held, "r")).await.unwrap();
-    in_four_seconds(waiter).await.unwrap().unwrap();
+    in_few_lapses(waiter).await.unwrap().unwrap();
 }
 
 /// Trap: redis 58
@@ -28,7 +31,7 @@ async fn a_reader_behind_a_dead_writer_joins_those_that_hold() {
     let mut connection = server.connect();
     read(&store, "r", MINUTE).await;
     put_place(&mut connection, DEAD, 'x');
-    in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
+    in_few_lapses(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
 /// Trap: redis 58
@@ -39,7 +42,7 @@ async fn a_reader_behind_ten_thousand_dead_waiters_joins_those_that_hold() {
     let mut connection = server.connect();
     read(&store, "r", MINUTE).await;
     put_places(&mut connection, "r", DEAD, 10_000);
-    in_four_seconds(wait_to_read(&store, "r")).await.unwrap().unwrap();
+    in_few_lapses(wait_to_read(&store, "r")).await.unwrap().unwrap();
 }
 
 /// Trap: redis 58
@@ -127,11 +130,11 @@ async fn all_places_of_a_process_whose_reader_lapsed_are_dropped() {
     let mut connection = server.connect();
     let held = take(&store, "r", MINUTE).await;
     let _frozen = freeze(&server);
-    put_place(&mut connection, FROZEN, 's');
-    put_place(&mut connection, FROZEN, 'x');
-    put_place(&mut connection, FROZEN, 's');
+    for mode in "sx".chars().cycle().take(MANY) {
+        put_place(&mut connection, FROZEN, mode);
+    }
     let reader = wait_to_read(&store, "r");
-    released_to(&mut connection, &store, &held, 4, reader).await;
+    released_to(&mut connection, &store, &held, MANY + 1, reader).await;
     until("dropped", || waiting(&mut connection, "r") == 0).await;
     until("no hand-over is left", || called(&mut connection, "r") == 0).await;
 }
@@ -142,8 +145,8 @@ async fn readers_of_several_silent_processes_cost_one_lapse() {
     let store = open(&server).await;
     let mut connection = server.connect();
     let held = take(&store, "r", MINUTE).await;
-    let silent = ["a", "b", "c"].map(|name| name.repeat(32));
-    let _frozen = silent.each_ref().map(|process| freeze_as(&server, process));
+    let silent = names(MANY);
+    let _frozen: Vec<_> = silent.iter().map(|process| freeze_as(&server, process)).collect();
     // More than are handed over at the same time.
     for process in silent.iter().cycle().take(72) {
         put_place(&mut connection, process, 's');
@@ -164,7 +167,7 @@ async fn readers_behind_a_dead_one_are_granted_at_once() {
     until("queued", || waiting(&mut connection, "r") == 4).await;
     store.unlock(unlock(&held, "r")).await.unwrap();
     for wait in waits {
-        in_four_seconds(wait).await.unwrap().unwrap();
+        in_few_lapses(wait).await.unwrap().unwrap();
     }
     assert_eq!(called(&mut connection, "r"), 0);
 }
@@ -175,14 +178,18 @@ async fn hand_overs_to_unknown_readers_are_passed_on_at_once() {
     let store = open(&server).await;
     let mut connection = server.connect();
     let own = processes(&mut connection);
-    let forgetful = [open(&server).await, open(&server).await, open(&server).await];
+    let mut forgetful = Vec::new();
+    for _ in 0..MANY {
+        forgetful.push(open(&server).await);
+    }
     let all = processes(&mut connection);
     let held = take(&store, "r", MINUTE).await;
-    for (process, mode) in all.iter().filter(|name| !own.contains(name)).zip("sxs".chars()) {
+    let others = all.iter().filter(|name| !own.contains(name));
+    for (process, mode) in others.zip("sx".chars().cycle()) {
         put_place(&mut connection, process, mode);
     }
     let writer = wait(&store, "r", MINUTE);
     // Each would cost a lapse of 2 s otherwise.
-    released_to(&mut connection, &store, &held, 4, writer).await;
+    released_to(&mut connection, &store, &held, MANY + 1, writer).await;
     drop(forgetful);
 }

@@ -32,7 +32,11 @@ type section struct {
 func (s *section) enter(sureUntil time.Time) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if time.Now().Before(s.sureUntil) {
+	now := time.Now()
+	if !now.Before(sureUntil) {
+		return // the client was delayed: by now another may hold the lock
+	}
+	if now.Before(s.sureUntil) {
 		s.overlaps++
 	}
 	s.sureUntil = sureUntil

@@ -24,6 +24,8 @@ const (
 	CallTimeout = 10 * time.Second
 	// StreamTimeout bounds a stream.
 	StreamTimeout = time.Minute
+	// waitsMax: how many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE.
+	waitsMax = 5
 )
 
 // Fresh is the name of a resource that nobody else uses.
@@ -142,4 +144,20 @@ func Refused(err error, code codes.Code, reason, cause string) error {
 		return nil
 	}
 	return fmt.Errorf("it was refused with %w %v, not as %v %s %s", err, info, code, reason, cause)
+}
+
+// WaitDeadline is nil if a wait ends with WAIT_DEADLINE. On a busy machine the client may end a call
+// before the answer arrives, or its outcome is unknown.
+func WaitDeadline(wait func() (*pb.LockResponse, error)) error {
+	var wrong error
+	for range waitsMax {
+		_, err := wait()
+		wrong = Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", "")
+		late := Refused(err, codes.DeadlineExceeded, "", "") == nil
+		unknown := Refused(err, codes.Unknown, "OUTCOME_UNKNOWN", "") == nil
+		if !late && !unknown {
+			break
+		}
+	}
+	return wrong
 }

@@ -1,6 +1,7 @@
 package leasehold.sdk;
 
 import static leasehold.sdk.Refusals.expectRefusal;
+import static leasehold.sdk.Refusals.expectWaitDeadline;
 
 import io.dapr.client.DaprClient;
 import io.dapr.client.DaprClientBuilder;
@@ -62,12 +63,12 @@ public final class Alpha2 {
   private void waiting() throws Exception {
     String resource = Store.fresh();
     LockResponse first = store.tryLock(resource);
-    expectRefusal(
-        () -> store.lock(store.request(resource), 1_000), Status.Code.DEADLINE_EXCEEDED, "WAIT_DEADLINE", "");
+    expectWaitDeadline(() -> store.lock(store.request(resource), 1_000));
+    // Long enough for the next call to be in the queue by then.
     CompletableFuture<Void> released =
         CompletableFuture.runAsync(
             () -> store.unlock(resource, first.getLockId()),
-            CompletableFuture.delayedExecutor(300, TimeUnit.MILLISECONDS));
+            CompletableFuture.delayedExecutor(3, TimeUnit.SECONDS));
     LockResponse second = store.lock(store.request(resource));
     released.get();
     long waitedMs = second.getWaited().getSeconds() * 1000 + second.getWaited().getNanos() / 1_000_000;
@@ -79,14 +80,14 @@ public final class Alpha2 {
 
   private void renewal() throws Exception {
     String resource = Store.fresh();
-    LockResponse grant = store.lock(store.request(resource).setImmediate(true).setTtl(Store.seconds(2)));
+    LockResponse grant = store.lock(store.request(resource).setImmediate(true).setTtl(Store.seconds(6)));
     expectStillHeldAfter(resource, grant);
   }
 
   private void ownRenewal() throws Exception {
     String resource = Store.fresh();
     LockResponse grant =
-        store.lock(store.request(resource).setImmediate(true).setNoRenewal(true).setTtl(Store.seconds(2)));
+        store.lock(store.request(resource).setImmediate(true).setNoRenewal(true).setTtl(Store.seconds(6)));
     long renewedSeconds = store.renew(store.renewal(resource, grant.getLockId()).setTtl(Store.seconds(20)));
     if (renewedSeconds < 20) {
       throw new AssertionError("renewed for " + renewedSeconds + " s");

@@ -1,6 +1,7 @@
 package leasehold.sdk;
 
 import static leasehold.sdk.Refusals.expectRefusal;
+import static leasehold.sdk.Refusals.expectWaitDeadline;
 import static leasehold.sdk.Report.expect;
 
 import io.grpc.Status;
@@ -89,11 +90,7 @@ final class Terms {
 
   private void waiting() {
     String resource = heldForAWhile();
-    expectRefusal(
-        () -> store.lock(store.request(resource).setWait(Store.seconds(2))),
-        Status.Code.DEADLINE_EXCEEDED,
-        "WAIT_DEADLINE",
-        "");
+    expectWaitDeadline(() -> store.lock(store.request(resource).setWait(Store.seconds(1))));
     expectLocked(() -> store.lock(store.request(resource).setWait(Store.seconds(0))));
   }
 

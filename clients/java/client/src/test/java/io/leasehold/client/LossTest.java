@@ -16,8 +16,12 @@ import java.util.function.Consumer;
 import org.junit.jupiter.api.Test;
 
 class LossTest extends OnEachBackend {
-  private static final Duration TTL = Duration.ofSeconds(5);
-  private static final LockOptions SHORT = LockOptions.builder().ttl(TTL).build();
+  private static final Duration TTL = Duration.ofSeconds(9);
+
+  /** What is left of the TTL when silence costs the lock: a busy machine notices it late. */
+  private static final Duration STOP = Duration.ofSeconds(4);
+
+  private static final LockOptions SHORT = LockOptions.builder().ttl(TTL).stopBefore(STOP).build();
 
   /** Work under a lock that goes on until it is interrupted, and then for a while more. */
   private static final class Worker {
@@ -81,7 +85,7 @@ class LossTest extends OnEachBackend {
   @Test
   void maxHoldEndsTheLock() throws Exception {
     String name = newName();
-    LockOptions options = LockOptions.builder().maxHold(Duration.ofSeconds(2)).build();
+    LockOptions options = LockOptions.builder().maxHold(Duration.ofSeconds(3)).build();
     try (Locks locks = sidecar().locks()) {
       Worker worker = new Worker(locks, name, options);
       Actor.await(worker.started);
@@ -92,9 +96,9 @@ class LossTest extends OnEachBackend {
 
   @Test
   void maxHoldEndsALockOfAShortTtl() throws Exception {
-    Duration hold = Duration.ofSeconds(2);
+    Duration hold = Duration.ofSeconds(8);
     LockOptions options =
-        SHORT.toBuilder().maxHold(hold).stopBefore(Duration.ofMillis(900)).build();
+        SHORT.toBuilder().maxHold(hold).stopBefore(Duration.ofMillis(4500)).build();
     try (Locks locks = sidecar().locks()) {
       long since = System.nanoTime();
       Worker worker = new Worker(locks, newName(), options);
@@ -104,8 +108,9 @@ class LossTest extends OnEachBackend {
       assertTrue(took < hold.toMillis(), "cancelled after " + took + " ms");
     }
     // Of the defaults, the tenth of maxHold counts, and not that of the TTL, which is longer.
+    LockOptions defaults = LockOptions.builder().ttl(TTL).maxHold(Duration.ofSeconds(4)).build();
     try (Locks locks = sidecar().locks();
-        HeldLock lock = locks.lock(newName(), SHORT.toBuilder().maxHold(hold).build())) {
+        HeldLock lock = locks.lock(newName(), defaults)) {
       Eventually.check("the lock is lost", lock::isLost);
       assertEquals(
           LossCause.MAX_HOLD, assertThrows(LockLostException.class, lock::close).lossCause());
@@ -115,18 +120,18 @@ class LossTest extends OnEachBackend {
   @Test
   void aSuspendedProcessSeesTheLossByCheck() throws Exception {
     String name = newName();
-    Process child = Child.start(name, "2", Map.of(), sidecar().address());
+    Process child = Child.start(name, "6", Map.of(), sidecar().address());
     try {
       assertTrue(Child.token(child) > 0);
       assertEquals("held", Child.check(child));
       Child.signal(child, "STOP");
-      Thread.sleep(3000);
+      Thread.sleep(7000);
       // The sidecar lives and renews: only the child's own clock shows the loss.
       assertEquals(1, sidecar().inspect(name).getLock().getGrantsCount());
       Child.askForCheck(child); // answered as soon as it goes on
       Child.signal(child, "CONT");
       assertEquals("unconfirmed", Child.answer(child));
-      Thread.sleep(700); // longer than between two questions to the sidecar
+      Thread.sleep(2000); // longer than between two questions to the sidecar
       assertEquals("unconfirmed", Child.check(child));
     } finally {
       child.destroyForcibly();
@@ -179,8 +184,8 @@ class LossTest extends OnEachBackend {
       throws Exception {
     Worker worker = new Worker(locks, newName(), SHORT);
     Actor.await(worker.started);
-    // Longer than a TTL, so that it is the answers to CheckLocks that count.
-    Thread.sleep(TTL.plusMillis(500).toMillis());
+    // Longer than the grant alone, so that it is the answers to CheckLocks that count.
+    Thread.sleep(TTL.minus(STOP).plusMillis(500).toMillis());
     assertFalse(worker.actor.isDone());
     long since = System.nanoTime();
     own.command(begin);

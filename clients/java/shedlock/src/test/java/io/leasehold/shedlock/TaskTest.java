@@ -60,7 +60,7 @@ class TaskTest extends OnEachBackend {
 
   @Test
   void aTaskHasItsTokenAndIsRenewed() throws Throwable {
-    LockOptions brief = LockOptions.builder().ttl(Duration.ofSeconds(4)).label("nightly").build();
+    LockOptions brief = LockOptions.builder().ttl(Duration.ofSeconds(8)).label("nightly").build();
     LockingTaskExecutor renewed =
         new DefaultLockingTaskExecutor(new LeaseholdLockProvider(locks, brief));
     renewed.executeWithLock(
@@ -69,7 +69,7 @@ class TaskTest extends OnEachBackend {
               HeldLock lock = LeaseholdLockProvider.currentLock().orElseThrow();
               assertEquals(name, lock.resource());
               assertTrue(lock.token() > 0);
-              Thread.sleep(5000);
+              Thread.sleep(9000);
               lock.check();
               assertTrue(locks.tryLock(name).isEmpty());
               String holder = sidecar().inspect(name).getLock().getGrants(0).getHolder();
