@@ -196,11 +196,13 @@ async fn restored(world: &mut World, snapshot: &Path) {
 async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenced() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
-    hold(&first, "held").await;
+    let first = first.with_ttl_s(HELD_S);
+    let (lock_id, _) = first.try_lock("held").await.unwrap();
     queued(&second, "held").await;
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
-    // A wait with an unknown entry: its later effects are fenced off.
-    first.lock("held", SOON).await.unwrap();
+    first.renew("held", &lock_id).await.unwrap();
+    // A wait with an unknown entry: its later effects are fenced off. The entry is put at once,
+    // because the second process still watches the queue.
     for proxy in &world.leaseholds[1].proxies {
         proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
     }

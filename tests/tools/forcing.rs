@@ -77,15 +77,18 @@ async fn a_prefix_ends_all_that_begin_so() {
     stage.run(&["list", "-o", "name"]).is(0, "other\n");
 }
 
-/// A page of the list has up to a thousand.
+/// The rest is on the second page of the list.
 #[tokio::test]
-async fn a_prefix_ends_more_locks_than_a_page_of_the_list_has() {
+async fn a_prefix_ends_a_thousand_at_a_time_and_says_that_there_are_more() {
     let stage = Stage::start().await;
     stage.lock("other", "holder").await;
     for number in 0..1_001 {
         stage.lock(&format!("order-{number}"), "holder").await;
     }
-    stage.run(&["force-unlock", "--prefix", "order-", "--yes"]).says(0, "order-1000");
+    let force = ["force-unlock", "--prefix", "order-", "--yes"];
+    stage.run(&force).says(0, "There are more: at most 1000 are ended at a time.");
+    stage.run(&["list", "-o", "name"]).is(0, "order-999\nother\n");
+    stage.run(&force).says(0, "order-999");
     stage.run(&["list", "-o", "name"]).is(0, "other\n");
 }
 
