@@ -11,10 +11,11 @@ import (
 	"github.com/leasehold/leasehold/clients/go"
 )
 
-// lossTTL is the TTL of locks that are to be lost, of which lossStop is left when a silent
-// sidecar costs the lock: on a busy machine the loss is noticed late.
 const (
-	lossTTL  = 9 * time.Second
+	// lossTTL is the TTL of locks that are to be lost.
+	lossTTL = 9 * time.Second
+	// lossStop: the client gives the lock up this long before its TTL ends, so that a busy
+	// machine may notice the silence late.
 	lossStop = 4 * time.Second
 )
 

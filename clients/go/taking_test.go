@@ -254,8 +254,8 @@ func TestABadOptionIsNamed(t *testing.T) {
 			}
 		}
 		for beginning, chosen := range map[string][]leasehold.Option{
-			"StopBefore is not shorter than MaxHold":                  {leasehold.StopBefore(time.Second), leasehold.MaxHold(time.Second)},
-			"StopBefore is not shorter than the granted TTL of 2 s, ": {leasehold.StopBefore(1880 * time.Millisecond), leasehold.TTL(2 * time.Second)},
+			"StopBefore is not shorter than MaxHold":                    {leasehold.StopBefore(time.Second), leasehold.MaxHold(time.Second)},
+			"StopBefore is not shorter than the granted TTL of 120 s, ": {leasehold.StopBefore(113980 * time.Millisecond), leasehold.TTL(2 * time.Minute)},
 		} {
 			_, err := locks.Lock(t.Context(), name, chosen...)
 			if refused := refusal(t, err); refused.Reason != "INVALID_REQUEST" || !strings.HasPrefix(refused.Message, beginning) {

@@ -14,10 +14,11 @@ stop_children() {
   children=()
 }
 
-# Not one that the system gives to connections: one could take it before the server listens there.
+# Not one that the system gives to connections, which could take it before the server listens there,
+# nor one that other tests take.
 free_port() {
   local port
-  for port in $(shuf --input-range=10000-31999 --head-count=100); do
+  for port in $(shuf --input-range=32000-32767 --head-count=100); do
     python3 -c "import socket; socket.create_server(('127.0.0.1', $port))" 2>/dev/null && echo "$port" && return
   done
   return 1

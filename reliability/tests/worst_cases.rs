@@ -196,13 +196,12 @@ async fn restored(world: &mut World, snapshot: &Path) {
 async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenced() {
     let (mut world, _folder) = World::for_test(Backend::Etcd, 1).await.unwrap();
     let [first, second] = probes(&world).await.try_into().unwrap();
-    let first = first.with_ttl_s(HELD_S);
-    let (lock_id, _) = first.try_lock("held").await.unwrap();
+    first.with_ttl_s(20).try_lock("held").await.unwrap();
     queued(&second, "held").await;
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
-    first.renew("held", &lock_id).await.unwrap();
-    // A wait with an unknown entry: its later effects are fenced off. The entry is put at once,
-    // because the second process still watches the queue.
+    // A process watches a queue for five seconds after a wait, so that the entry is put at once.
+    queued(&second, "held").await;
+    // A wait with an unknown entry: its later effects are fenced off.
     for proxy in &world.leaseholds[1].proxies {
         proxy.set(Conduct { replies: Flow::Swallow, ..Conduct::default() });
     }
@@ -335,7 +334,7 @@ async fn a_grant_after_the_machine_was_suspended_lives_for_its_ttl() {
 
 /// A world on etcd whose waits outlive an outage as long as one on a busy machine.
 async fn patient() -> (World, TempDir) {
-    World::with_operation_timeout(Backend::Etcd, 1, "30s").await.unwrap()
+    World::with_operation_timeout(Backend::Etcd, 1, "20s").await.unwrap()
 }
 
 #[tokio::test]

@@ -12,8 +12,8 @@ use crate::{
 const SLOTS: u16 = 1 << 14;
 /// How many keys are moved at a time.
 const KEYS_MOVED: usize = 100;
-/// After how many milliseconds without an answer a node counts as gone. A wait outlives no more
-/// than some seconds without a master.
+/// After how many milliseconds without an answer a node counts as gone. Short, because a wait
+/// ends after some seconds without a master.
 const GONE_AFTER: &str = "1000";
 /// The same in a Cluster without replicas, where nothing waits for that, and a busy machine has
 /// more time.

@@ -32,6 +32,8 @@ async fn a_served_instance_is_named_by_its_socket() {
 async fn calling(socket: &Path) -> AbortOnDropHandle<()> {
     let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).unwrap();
     let mut client = LockStoreClient::new(endpoint.connect().await.unwrap());
+    // A drain without a connection ends at once, so the server must have accepted it.
+    client.renew_lock(RenewLockRequest::default()).await.unwrap_err();
     AbortOnDropHandle::new(tokio::spawn(async move {
         while client.renew_lock(RenewLockRequest::default()).await.is_err() {
             sleep(Duration::from_millis(50)).await;

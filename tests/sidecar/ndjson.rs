@@ -182,8 +182,12 @@ async fn pings_come_every_ten_seconds_also_while_waiting() {
     let mut waiting = open_h2(&harness, &json!({})).await;
     // Less than two periods.
     let patience = Duration::from_secs(19);
-    for stream in [&mut held, &mut waiting] {
-        let frame = timeout(patience, stream.body_mut().frame()).await.unwrap().unwrap();
+    let first_frames = tokio::join!(
+        timeout(patience, held.body_mut().frame()),
+        timeout(patience, waiting.body_mut().frame()),
+    );
+    for frame in [first_frames.0, first_frames.1] {
+        let frame = frame.unwrap().unwrap();
         assert_eq!(&*frame.unwrap().into_data().unwrap(), b"{\"type\":\"ping\"}\n");
     }
 }

@@ -136,6 +136,7 @@ fn request(resource: &str, holder: &str, mode: Mode) -> AcquireRequest {
     AcquireRequest {
         holder: Holder::new(holder).unwrap(),
         mode,
+        ttl: Some(Duration::from_secs(600)),
         ..AcquireRequest::new(ResourceId::new(resource).unwrap())
     }
 }

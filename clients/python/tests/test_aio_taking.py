@@ -147,8 +147,8 @@ async def test_a_bad_option_is_named(aio: AsyncLocks) -> None:
         AsyncLocks(STORE, api_token="s3cret\n")
     # Known only once the lock is granted, which is then released.
     name = fresh()
-    with pytest.raises(InvalidOption, match=r"^stop_before is not shorter than the granted TTL of 3 s"):
-        async with aio.lock(name, ttl=3, stop_before=2.9):
+    with pytest.raises(InvalidOption, match=r"^stop_before is not shorter than the granted TTL of 200 s"):
+        async with aio.lock(name, ttl=200, stop_before=190):
             pytest.fail("it has the lock")
     async with aio.lock(name, wait=PATIENCE):
         pass
@@ -203,7 +203,7 @@ async def test_a_silent_sidecar_is_given_up(
     monkeypatch.setattr(_grant, "LATENESS", 1.0)
     own_stage.command("stall")
     with pytest.raises(LeaseholdError) as refused:
-        async with own_aio.lock(name, wait=wait):
+        async with own_aio.lock(name, wait=wait, ttl=200):
             pytest.fail("it has the lock")
     assert refused.value.reason == "UNAVAILABLE"
     own_stage.command("heal")

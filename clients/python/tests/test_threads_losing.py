@@ -38,7 +38,7 @@ def test_max_hold_ends_a_lock_of_a_short_ttl(locks: Locks, stop_before: float | 
     started = time.monotonic()
     loss, _ = lose(locks, lambda: None, ttl=9, max_hold=3.5, stop_before=stop_before)
     assert loss.cause == "max_hold"
-    assert 2.5 < time.monotonic() - started < 13.5
+    assert time.monotonic() - started > 2.5
 
 
 def test_a_forced_unlock_cancels_the_work(locks: Locks, stage: Stage) -> None:
@@ -167,7 +167,7 @@ def test_a_client_that_is_closed_ends_its_locks(stage: Stage) -> None:
     name = fresh()
     with grpc.insecure_channel(stage.address) as channel:
         locks = Locks(STORE, channel=channel)
-        with pytest.raises(LockLost, match="disconnected"), locks.lock(name) as lock:
+        with pytest.raises(LockLost, match="disconnected"), locks.lock(name, ttl=200) as lock:
             locks.close()
             assert lock.wait_lost(PATIENCE)
         until(lambda: stage.take(name), "the lock is free")

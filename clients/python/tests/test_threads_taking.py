@@ -160,7 +160,7 @@ def test_a_silent_sidecar_is_given_up(own_locks: Locks, own_stage: Stage, monkey
     with own_locks.lock(name):
         pass
     own_stage.command("stall")
-    with pytest.raises(LeaseholdError) as refused, own_locks.try_lock(name):
+    with pytest.raises(LeaseholdError) as refused, own_locks.try_lock(name, ttl=200):
         pytest.fail("it has an answer")
     assert refused.value.reason == "UNAVAILABLE"
     own_stage.command("heal")

@@ -20,7 +20,10 @@ async function confirmed(lock: Lock): Promise<void> {
   });
 }
 
-/** For a lock that silence costs, of whose TTL much is left then: a busy machine notices it late. */
+/**
+ * The client gives the lock up 4 s before its TTL ends, so that a busy machine may notice the silence
+ * late.
+ */
 const QUIET: LockOptions = { ttl: "9s", stopBefore: "4s" };
 
 /** Takes a lock, lets something happen to it, and waits until the loss is reported. */

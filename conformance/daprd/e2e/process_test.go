@@ -158,9 +158,9 @@ func eventually(t *testing.T, limit time.Duration, what string, condition func()
 	}
 }
 
-// portsLeft are the ports that this process has taken and not found yet. Other tests, which
-// take theirs as testkit/src/ports.rs does, get none of them: while a server restarts, nobody
-// listens on its port.
+// portsLeft are the ports that are reserved for this process and not handed out yet. Other
+// tests reserve theirs as testkit/src/ports.rs does, and get none of them: while a server
+// restarts, nobody listens on its port.
 var portsLeft struct {
 	sync.Mutex
 	next, end int

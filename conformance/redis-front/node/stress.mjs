@@ -22,12 +22,14 @@ class Section {
     this.key = key;
   }
 
+  // Whether the client came in time.
   enter(sureUntil) {
     const now = performance.now();
     // The client was delayed: by now another may hold the lock.
-    if (now >= sureUntil) return;
+    if (now >= sureUntil) return false;
     if (now < this.#sureUntil) this.overlaps += 1;
     this.#sureUntil = sureUntil;
+    return true;
   }
 
   leave(sureUntil) {
@@ -66,11 +68,11 @@ async function contend(client, sections, ends, extending) {
       await sleep(10 * Math.random());
       continue;
     }
-    section.enter(sureUntil);
+    const inTime = section.enter(sureUntil);
     if (extending && Math.random() < 0.1) await held.extend(SHORT).catch(() => false);
     // The lock is held for a while, so that an overlap shows.
     await sleep(2 * Math.random());
     section.leave(sureUntil);
-    if (await held.release().catch(() => false)) section.releases += 1;
+    if ((await held.release().catch(() => false)) && inTime) section.releases += 1;
   }
 }

@@ -141,14 +141,16 @@ class Section:
         self._lock = threading.Lock()
         self._sure_until = 0.0
 
-    def enter(self, sure_until: float) -> None:
+    def enter(self, sure_until: float) -> bool:
+        """Whether the client came in time."""
         with self._lock:
             now = time.monotonic()
             if now >= sure_until:
-                return  # The thread was delayed: by now another may hold the lock.
+                return False  # The thread was delayed: by now another may hold the lock.
             if now < self._sure_until:
                 self.overlaps += 1
             self._sure_until = sure_until
+            return True
 
     def leave(self, sure_until: float) -> None:
         with self._lock:
@@ -180,13 +182,13 @@ def stress_client(client: Client, sections: list[Section], ends: float) -> None:
             # Clients that poll pause between their tries.
             time.sleep(random.uniform(0, 0.01))
             continue
-        section.enter(sure_until)
+        in_time = section.enter(sure_until)
         if random.random() < 0.1:
             tolerant(lambda: held.extend(SHORT))
         # The lock is held for a while, so that an overlap shows.
         time.sleep(random.uniform(0, 0.002))
         section.leave(sure_until)
-        if tolerant(held.release):
+        if tolerant(held.release) and in_time:
             section.released()
 
 

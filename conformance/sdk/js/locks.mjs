@@ -14,7 +14,7 @@ import { expect } from "./report.mjs";
 export const STORE = process.env.LOCK_STORE ?? "locks";
 export const CALL_TIMEOUT_MS = 10000;
 export const STREAM_TIMEOUT_MS = 60000;
-// How many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE.
+// How many waits are tried; one must end with WAIT_DEADLINE.
 const WAITS_MAX = 5;
 
 export const fresh = () => `js-${randomUUID()}`;
@@ -62,6 +62,8 @@ export function errorInfo(error) {
   return info;
 }
 
+const ending = (code, reason, cause = "") => `${Code[code]} ${reason} ${cause}`;
+
 // The code, reason and cause with which the call is refused.
 async function refusal(call) {
   try {
@@ -71,25 +73,27 @@ async function refusal(call) {
       throw error;
     }
     const { reason, metadata } = errorInfo(error);
-    return `${Code[error.code]} ${reason} ${metadata.cause ?? ""}`;
+    return ending(error.code, reason, metadata.cause);
   }
   throw new Error("it was answered instead of refused");
 }
 
 export async function expectRefusal(call, code, reason, cause = "") {
-  expect("refusal", await refusal(call), `${Code[code]} ${reason} ${cause}`);
+  expect("refusal", await refusal(call), ending(code, reason, cause));
 }
 
 // On a busy machine the client may end a call before the answer arrives, or its outcome is unknown.
 export async function expectWaitDeadline(wait) {
+  const late = ending(Code.DeadlineExceeded, "");
+  const unknown = ending(Code.Unknown, "OUTCOME_UNKNOWN");
   let ended;
   for (let waits = 0; waits < WAITS_MAX; waits++) {
     ended = await refusal(wait);
-    if (ended !== "DeadlineExceeded  " && ended !== "Unknown OUTCOME_UNKNOWN ") {
+    if (ended !== late && ended !== unknown) {
       break;
     }
   }
-  expect("end of the wait", ended, "DeadlineExceeded WAIT_DEADLINE ");
+  expect("end of the wait", ended, ending(Code.DeadlineExceeded, "WAIT_DEADLINE"));
 }
 
 // The calls, with this store's name filled in.

@@ -22,7 +22,7 @@ STORE = os.environ.get("LOCK_STORE", "locks")
 CALL_TIMEOUT_S = 10
 STREAM_TIMEOUT_S = 60
 
-# How many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE.
+# How many waits are tried; one must end with WAIT_DEADLINE.
 WAITS_MAX = 5
 
 

@@ -65,7 +65,7 @@ async fn implemented(world: World) -> anyhow::Result<()> {
 async fn restarts(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let grant = hold(&store, &Ask::of(&resource).ttl(secs(4))).await?;
-    tokio::time::sleep(secs(1)).await;
+    tokio::time::sleep(grant.ttl / 4).await;
     // Not whole seconds: a store may cut off the rest.
     let renewal =
         store.renew(&resource, &grant.lock_id, ms(3900)).await.or_fail("RenewLock")?;

@@ -234,8 +234,6 @@ async fn place_is_gone(world: World) -> anyhow::Result<()> {
     let _cut_off = gone.queue(&ask).await?;
     let behind = store.queue(&Ask::of(&resource).within(secs(60))).await?;
     gone.cut().await;
-    // There is no signal that the store has noticed the end of the connection.
-    tokio::time::sleep(ms(300)).await;
     let again = store.queue(&ask).await?;
     store.release(&holder).await.or_fail("Unlock")?;
     serve_in_order(&store, vec![behind, again]).await

@@ -13,16 +13,12 @@ use crate::{
     grant::Grant,
     reason::Reason,
     store::Store,
-    waiter::Waiter,
+    waiter::{HAND_OVER_MAX, Waiter},
     world::{EXPIRY_SLACK, World, hold, hold_soon, must_be_held, secs},
 };
 
 const SHARED: Demand = Demand::Features(&[Feature::Shared]);
 const FAIR: Demand = Demand::Features(&[Feature::Shared, Feature::Fair]);
-
-/// How soon the readers behind a writer that has left must be granted: ten times what the
-/// protocol says, since the machine may be busy.
-pub(crate) const LET_IN_MAX: Duration = Duration::from_secs(10);
 
 pub(crate) fn tests(cases: &mut Cases) {
     cases.add(SHARED, "a writer waits until the last reader has unlocked", last_reader);
@@ -201,7 +197,7 @@ async fn writer_cancelled(world: World) -> anyhow::Result<()> {
     let (waiter, readers) =
         readers_behind_a_writer(&store, &store, &resource, secs(90)).await?;
     waiter.cancel().await;
-    all_granted(readers, LET_IN_MAX).await?;
+    all_granted(readers, HAND_OVER_MAX).await?;
     must_be_held(&store, &resource, "three readers hold the resource").await
 }
 
@@ -210,14 +206,14 @@ async fn writer_cut(world: World) -> anyhow::Result<()> {
     let (_waiter, readers) =
         readers_behind_a_writer(&store, &gone, &resource, secs(90)).await?;
     gone.cut().await;
-    all_granted(readers, LET_IN_MAX).await.map(drop)
+    all_granted(readers, HAND_OVER_MAX).await.map(drop)
 }
 
 async fn writer_deadline(world: World) -> anyhow::Result<()> {
     let (store, resource) = (world.store(), world.resource());
     let (waiter, readers) = readers_behind_a_writer(&store, &store, &resource, secs(5)).await?;
     wait_ended(waiter.answer_within(secs(10)).await?)?;
-    all_granted(readers, LET_IN_MAX).await.map(drop)
+    all_granted(readers, HAND_OVER_MAX).await.map(drop)
 }
 
 async fn only_writer(world: World) -> anyhow::Result<()> {

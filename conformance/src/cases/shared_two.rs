@@ -4,13 +4,14 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     shared::{hold_shared, reader, writer},
-    shared_queue::{LET_IN_MAX, all_granted, release_all},
+    shared_queue::{all_granted, release_all},
 };
 use crate::{
     case::{Cases, Demand},
     expect::Expect as _,
     feature::Feature,
     reason::Reason,
+    waiter::HAND_OVER_MAX,
     world::{EXPIRY_SLACK, World, hold, hold_by, hold_soon, must_be_held, secs},
 };
 
@@ -158,7 +159,7 @@ async fn cancelled(world: World) -> anyhow::Result<()> {
     let behind =
         vec![second.queue(&reader(&resource)).await?, store.queue(&reader(&resource)).await?];
     waiter.cancel().await;
-    all_granted(behind, LET_IN_MAX).await.map(drop)
+    all_granted(behind, HAND_OVER_MAX).await.map(drop)
 }
 
 async fn cut(world: World) -> anyhow::Result<()> {
@@ -167,7 +168,7 @@ async fn cut(world: World) -> anyhow::Result<()> {
     let _waiter = store.queue_writer(&writer(&resource)).await?;
     let behind = vec![second.queue(&reader(&resource)).await?];
     store.cut().await;
-    all_granted(behind, LET_IN_MAX).await.map(drop)
+    all_granted(behind, HAND_OVER_MAX).await.map(drop)
 }
 
 async fn only_writer(world: World) -> anyhow::Result<()> {

@@ -95,8 +95,8 @@ async fn an_unknown_acquisition_is_undone(version: Version) {
     eventually("it was applied", async || holder(&server, "r").await.is_some()).await;
     let next = lock(&other, "r");
     proxy.refuse(false);
-    eventually("it is undone", || async { undo(&backend, &mine).await.is_ok() }).await;
     soon(next).await;
+    eventually("that is known", || async { undo(&backend, &mine).await.is_ok() }).await;
 }
 
 /// Trap: etcd 1

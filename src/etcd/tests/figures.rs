@@ -94,7 +94,8 @@ async fn a_release_costs_the_same_however_many_wait(version: Version) {
     let mut costs = Vec::new();
     for waiting in [20_usize, 2_000] {
         let resource = format!("r{waiting}");
-        let mut held = try_lock(&backend, &resource).await.unwrap();
+        let first = attempt(&resource, 10 * TTL);
+        let mut held = backend.try_lock(&first, until()).await.unwrap();
         let (served, mut next) = tokio::sync::mpsc::channel(1);
         let mut waits = Vec::new();
         // A busy machine needs a while for all of them.

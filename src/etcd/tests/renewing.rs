@@ -207,7 +207,7 @@ async fn thousands_of_renewals_at_once_over_a_follower_all_succeed(version: Vers
     let names = names(2_000);
     let mut grants = Vec::new();
     for some in names.chunks(50) {
-        grants.extend(lock_all(&backend, some, TTL).await);
+        grants.extend(lock_all(&backend, some, 10 * TTL).await);
     }
     let connections = proxy.admitted();
     let renewals = names.iter().zip(&grants).map(|(name, grant)| {

@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
         a_request_whose_grant_was_deleted_by_hand_is_granted_again,
         a_lock_id_may_change_its_mode_between_grants,
         a_failed_try_for_a_reader_writes_nothing,
-        concurrent_readers_share_a_raft_write,
+        concurrent_readers_share_few_raft_writes,
         force_ends_all_readers,
         a_repeated_force_spares_later_readers,
         the_limit_of_readers_counts_those_of_other_processes,
@@ -156,7 +156,7 @@ async fn a_failed_try_for_a_reader_writes_nothing(version: Version) {
     assert!(server.raft_index().await < raft + 20, "failed tries are raft entries");
 }
 
-async fn concurrent_readers_share_a_raft_write(version: Version) {
+async fn concurrent_readers_share_few_raft_writes(version: Version) {
     let server = EtcdServer::start(version).await;
     let backend = open(&server.url).await;
     let all = async || {

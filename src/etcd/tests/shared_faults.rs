@@ -82,8 +82,8 @@ async fn an_unknown_reader_is_undone(version: Version) {
     assert!(matches!(tried, Err(BackendError::Unknown(_))), "{tried:?}");
     applied(&server, 2).await;
     proxy.refuse(false);
-    eventually("it is undone", || async { undo(&backend, &mine).await.is_ok() }).await;
-    assert_eq!(readers(&server, "r").await.len(), 1);
+    eventually("it is undone", || async { readers(&server, "r").await.len() == 1 }).await;
+    eventually("that is known", || async { undo(&backend, &mine).await.is_ok() }).await;
     renew(&other, "r", &kept.lock_id, TTL).await.unwrap();
 }
 

@@ -15,7 +15,7 @@ use crate::{
 
 pub(crate) fn cases() -> Vec<Case> {
     cases![
-        a_hundred_waiting_readers_cost_one_raft_write,
+        a_hundred_waiting_readers_cost_few_raft_writes,
         a_thousand_waiting_readers_cost_at_most_twenty_raft_writes,
         a_try_is_refused_while_anybody_waits,
         a_writer_that_gives_up_admits_the_readers_behind_it,
@@ -54,7 +54,7 @@ async fn writes_to_admit(version: Version, count: usize) -> (u64, Vec<u64>) {
     (writes - 1, tokens)
 }
 
-async fn a_hundred_waiting_readers_cost_one_raft_write(version: Version) {
+async fn a_hundred_waiting_readers_cost_few_raft_writes(version: Version) {
     let (writes, tokens) = writes_to_admit(version, 100).await;
     // A busy machine gathers fewer of them at a time.
     assert!(writes <= 10, "{writes} raft entries");

@@ -52,7 +52,7 @@ async fn a_dead_process_is_passed_over(version: Version) {
     proxy.refuse(true);
     proxy.cut();
     unlock(&a, "r", &held).await.unwrap();
-    // Long before the TTL of a grant has ended.
+    // Once the session of the dead process has ended.
     soon(wait).await;
     drop(dead);
 }

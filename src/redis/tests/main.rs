@@ -200,7 +200,7 @@ async fn in_few_lapses<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(SECOND * 15, future).await.expect("within 15 s")
 }
 
-/// A lapse for each of so many would take longer.
+/// A lapse for each of so many takes longer than few lapses do.
 const MANY: usize = 20;
 
 const SECOND: Duration = Duration::from_secs(1);

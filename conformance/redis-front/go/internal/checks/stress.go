@@ -29,17 +29,19 @@ type section struct {
 	overlaps, releases int
 }
 
-func (s *section) enter(sureUntil time.Time) {
+// enter reports whether the client came in time.
+func (s *section) enter(sureUntil time.Time) bool {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	now := time.Now()
 	if !now.Before(sureUntil) {
-		return // the client was delayed: by now another may hold the lock
+		return false // the client was delayed: by now another may hold the lock
 	}
 	if now.Before(s.sureUntil) {
 		s.overlaps++
 	}
 	s.sureUntil = sureUntil
+	return true
 }
 
 func (s *section) leave(sureUntil time.Time) {
@@ -129,14 +131,14 @@ func stressClient(client Client, sections []*section, ends time.Time) {
 			time.Sleep(rand.N(10 * time.Millisecond))
 			continue
 		}
-		section.enter(sureUntil)
+		inTime := section.enter(sureUntil)
 		if rand.IntN(10) == 0 {
 			_ = held.Extend(Short)
 		}
 		// The lock is held for a while, so that an overlap shows.
 		time.Sleep(rand.N(2 * time.Millisecond))
 		section.leave(sureUntil)
-		if held.Release() == nil {
+		if held.Release() == nil && inTime {
 			section.released()
 		}
 	}

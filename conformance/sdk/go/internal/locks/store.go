@@ -24,7 +24,7 @@ const (
 	CallTimeout = 10 * time.Second
 	// StreamTimeout bounds a stream.
 	StreamTimeout = time.Minute
-	// waitsMax: how many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE.
+	// waitsMax: how many waits are tried; one must end with WAIT_DEADLINE.
 	waitsMax = 5
 )
 

@@ -90,14 +90,14 @@ final class Stress {
         pause(random.nextInt(10));
         continue;
       }
-      section.enter(sureUntil);
+      boolean inTime = section.enter(sureUntil);
       if (random.nextInt(10) == 0) {
         tolerant(() -> held.extend(SHORT));
       }
       // The lock is held for a while, so that an overlap shows.
       pause(random.nextInt(2));
       section.leave(sureUntil);
-      if (Boolean.TRUE.equals(tolerant(held::release))) {
+      if (Boolean.TRUE.equals(tolerant(held::release)) && inTime) {
         section.released();
       }
     }
@@ -123,17 +123,19 @@ final class Stress {
       this.key = key;
     }
 
-    synchronized void enter(long sureUntil) {
+    /** Whether the client came in time. */
+    synchronized boolean enter(long sureUntil) {
       long now = System.nanoTime();
       if (now >= sureUntil) {
         // The thread was delayed: by now another may hold the lock.
-        return;
+        return false;
       }
       if (isHeld && now < this.sureUntil) {
         overlaps++;
       }
       isHeld = true;
       this.sureUntil = sureUntil;
+      return true;
     }
 
     synchronized void leave(long sureUntil) {

@@ -11,7 +11,7 @@ import java.util.List;
 
 /** Reads the errors of refused calls. */
 final class Refusals {
-  /** How many waits may end late or with an unknown outcome, before one must end with WAIT_DEADLINE. */
+  /** How many waits are tried; one must end with WAIT_DEADLINE. */
   private static final int WAITS_MAX = 5;
 
   private Refusals() {}

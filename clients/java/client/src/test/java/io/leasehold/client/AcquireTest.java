@@ -204,13 +204,14 @@ class AcquireTest extends OnEachBackend {
   void aStopBeforeThatLeavesNoTimeIsNamed() throws Exception {
     String name = newName();
     Duration two = Duration.ofSeconds(2);
-    LockOptions late = LockOptions.builder().ttl(two).stopBefore(Duration.ofMillis(1880)).build();
+    Duration ttl = Duration.ofMinutes(2);
+    LockOptions late = LockOptions.builder().ttl(ttl).stopBefore(ttl.minusMillis(6020)).build();
     LockOptions held = LockOptions.builder().maxHold(two).stopBefore(two).build();
     try (Locks locks = sidecar().locks()) {
       LeaseholdException error =
           assertThrows(LeaseholdException.class, () -> locks.lock(name, late));
       assertEquals("INVALID_REQUEST", error.reason());
-      assertEquals("stopBefore is not shorter than the granted TTL of 2 s", error.getMessage());
+      assertEquals("stopBefore is not shorter than the granted TTL of 120 s", error.getMessage());
       locks.lock(name, Duration.ofSeconds(30)).close(); // it was released
       error = assertThrows(LeaseholdException.class, () -> locks.lock(name, held));
       assertEquals("INVALID_REQUEST", error.reason());

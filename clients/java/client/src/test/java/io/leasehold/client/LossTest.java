@@ -18,7 +18,10 @@ import org.junit.jupiter.api.Test;
 class LossTest extends OnEachBackend {
   private static final Duration TTL = Duration.ofSeconds(9);
 
-  /** What is left of the TTL when silence costs the lock: a busy machine notices it late. */
+  /**
+   * The client gives the lock up this long before its TTL ends, so that a busy machine may notice
+   * the silence late.
+   */
   private static final Duration STOP = Duration.ofSeconds(4);
 
   private static final LockOptions SHORT = LockOptions.builder().ttl(TTL).stopBefore(STOP).build();

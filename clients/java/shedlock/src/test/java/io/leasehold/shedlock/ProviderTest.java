@@ -54,7 +54,10 @@ class ProviderTest extends OnEachBackend {
     return lock(most, least).orElseThrow();
   }
 
-  /** Taken for a second, the shortest time: a grant that arrives later is refused. */
+  /**
+   * A lockAtMostFor this short counts as 1 s. A grant that arrives later is refused, so this tries
+   * until one is in time.
+   */
   private SimpleLock takenBriefly(Duration most) throws InterruptedException {
     AtomicReference<SimpleLock> taken = new AtomicReference<>();
     Eventually.check(
