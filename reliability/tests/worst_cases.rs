@@ -199,7 +199,7 @@ async fn a_process_waits_again_after_a_snapshot_from_before_its_session_was_fenc
     first.with_ttl_s(20).try_lock("held").await.unwrap();
     queued(&second, "held").await;
     let snapshot = etcd(&mut world).snapshot().await.unwrap();
-    // A process watches a queue for five seconds after a wait, so that the entry is put at once.
+    // A process watches a queue for five seconds after a wait, and puts an entry at once meanwhile.
     queued(&second, "held").await;
     // A wait with an unknown entry: its later effects are fenced off.
     for proxy in &world.leaseholds[1].proxies {

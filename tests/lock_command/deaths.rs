@@ -103,6 +103,7 @@ fn a_suspended_supervisor_keeps_the_lock_while_it_is_renewed() {
     let mut run = backend.lock(&["--ttl", "6s", "r", "--", "sh", "-c", "echo on; sleep 8"]);
     run.writes("on");
     run.signal(Signal::STOP);
+    // Past its TTL, by the real clock, because the processes are real.
     sleep(Duration::from_secs(7));
     assert!(!backend.is_free("r"));
     run.signal(Signal::CONT);

@@ -56,6 +56,7 @@ fn a_lock_through_a_sidecar_is_renewed_and_released() {
     let end_path = end.to_str().unwrap();
     let mut run = through(&address, &["--ttl", "6s", "r", "--", "sh", "-c", script, end_path]);
     run.writes("on");
+    // Past its TTL, by the real clock, because the processes are real.
     sleep(Duration::from_secs(7));
     assert!(!backend.is_free("lock||app||r"));
     std::fs::write(&end, "").unwrap();

@@ -145,6 +145,7 @@ fn a_job_that_was_stopped_by_the_keyboard_goes_on() {
     terminal.shows("on\r\n");
     terminal.types("\x1a");
     terminal.shows("Stopped");
+    // Past its TTL, by the real clock, because the processes are real.
     thread::sleep(std::time::Duration::from_secs(7));
     assert!(!backend.is_free("r"));
     terminal.types("fg\n");

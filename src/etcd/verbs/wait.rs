@@ -308,11 +308,12 @@ fn abandoned() -> Failed {
     BackendError::Unavailable("the caller has gone".into()).into()
 }
 
-/// The error of a step for which it is known that nothing has changed.
+/// The error of a step whose task ended with the backend.
 fn closing() -> Failure {
     Failure::NotSent("the backend is closing".into())
 }
 
+/// The error of a step for which it is known that nothing has changed.
 fn unavailable(why: Arc<str>) -> Failed {
     BackendError::Unavailable(why).into()
 }

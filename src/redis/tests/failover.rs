@@ -121,17 +121,7 @@ async fn without_a_new_master_a_demoted_one_is_unavailable() {
     let store = open_with(&old, &[("operationTimeout", "500ms")]).await;
     fail_over(&old, &new).await;
     for _ in 0..2 {
-        let why = soon(async {
-            loop {
-                match store.try_lock(request("r", MINUTE)).await {
-                    Err(LockError::StoreUnavailable(why)) => return why,
-                    // On a slow machine the last sending may get no answer in time.
-                    Err(LockError::OutcomeUnknown(_)) => {}
-                    other => panic!("{other:?}"),
-                }
-            }
-        })
-        .await;
+        let why = unavailable(&store).await;
         assert!(why.contains("replica"), "{why}");
     }
     // It is a master again, and nothing was changed.

@@ -85,6 +85,21 @@ async fn take(store: &Store, resource: &str, ttl: Duration) -> Granted {
     granted
 }
 
+/// Tries until the outcome is not unknown, as it may be while the loss of a connection is noticed.
+/// Returns why the store is unavailable then.
+async fn unavailable(store: &Store) -> std::sync::Arc<str> {
+    soon(async {
+        loop {
+            match store.try_lock(request("r", MINUTE)).await {
+                Err(LockError::StoreUnavailable(why)) => return why,
+                Err(LockError::OutcomeUnknown(_)) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    })
+    .await
+}
+
 /// Waits in the background, and keeps what it gets.
 fn wait(
     store: &Store,

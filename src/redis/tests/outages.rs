@@ -57,18 +57,7 @@ async fn without_a_server_it_did_not_happen_and_does_not_later() {
     let mut server = RedisServer::start();
     let store = open_with(&server, &[("operationTimeout", "300ms")]).await;
     server.kill();
-    // The connection's loss may still have to be noticed.
-    let refused = soon(async {
-        loop {
-            match store.try_lock(request("r", MINUTE)).await {
-                Err(LockError::StoreUnavailable(why)) => return why,
-                Err(LockError::OutcomeUnknown(_)) => {}
-                other => panic!("{other:?}"),
-            }
-        }
-    })
-    .await;
-    assert!(!refused.is_empty());
+    assert!(!unavailable(&store).await.is_empty());
     server.restart();
     soon(async { while store.ping().await.is_err() {} }).await;
     let exists: i64 = ask(&mut server.connect(), &["EXISTS", "r"]);
